@@ -4,14 +4,14 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::{step, vocabulary, workspace};
+use crate::{module_cycles, step, vocabulary, workspace};
 
 /// The version of cargo-deny for CI and developers, so that a new rule needs a commit.
 const CARGO_DENY: &str = "0.20.2";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Format, vocabulary and clippy only
+    /// Format, vocabulary, cycles of files and clippy only
     #[arg(long)]
     quick: bool,
 }
@@ -19,6 +19,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     step::run("format", workspace::cargo().args(["fmt", "--all", "--check"]))?;
     vocabulary::check()?;
+    module_cycles::check()?;
     let mut clippy = workspace::cargo();
     clippy.args(["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"]);
     step::run("clippy", &mut clippy)?;

@@ -6,6 +6,7 @@
 mod bench;
 mod clients;
 mod lint;
+mod module_cycles;
 mod openapi;
 mod packages;
 mod script_runner;
@@ -36,7 +37,7 @@ enum Task {
     Up(up::Options),
     /// Install the requirements of the tests and run all tests
     Test(test::Options),
-    /// Format, vocabulary, clippy, documentation, licences and sources of dependencies
+    /// Format, vocabulary, cycles of files, clippy, documentation, licences and sources of dependencies
     Lint(lint::Options),
     /// Write docs/openapi.json from the handlers
     Openapi(openapi::Options),

@@ -332,6 +332,23 @@ pub struct Download {
     _connection: SendRequest<RequestBody>,
 }
 
+impl Download {
+    /// Reads the whole response.
+    ///
+    /// # Errors
+    /// [`ClientError::TooLong`] if it exceeds `max_bytes`, and any error of the stream.
+    pub async fn collect(mut self, max_bytes: usize) -> Result<Bytes, ClientError> {
+        let mut all = BytesMut::new();
+        while let Some(part) = self.next().await.transpose()? {
+            if all.len() + part.len() > max_bytes {
+                return Err(ClientError::TooLong);
+            }
+            all.extend_from_slice(&part);
+        }
+        Ok(all.freeze())
+    }
+}
+
 impl Stream for Download {
     type Item = Result<Bytes, ClientError>;
 

@@ -1,4 +1,4 @@
-//! A small client of the browser's debugging protocol: one WebSocket, calls answered by number, the few events we need.
+//! A client of the browser's debugging protocol over one WebSocket.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,12 +16,13 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
-use casement_agent_protocol::MAX_IMAGE_BYTES;
+use crate::reply::Refusal;
+use casement_agent_protocol::{ErrorCode, MAX_IMAGE_BYTES};
 
-/// Calls that may wait to be sent, and events that may wait to be read.
-const QUEUE: usize = 256;
+/// The most queued outgoing calls, and the most unread notices.
+const MAX_QUEUED: usize = 256;
 
-/// Why a call has no answer.
+/// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CdpError {
     #[error("the debugging connection could not be opened: {0}")]
@@ -36,13 +37,13 @@ pub(crate) enum CdpError {
     Refused { method: &'static str, message: String },
 }
 
-/// Something the browser says unasked.
+/// A message that the browser sends without a call.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Notice {
     pub(crate) method: String,
     #[serde(default)]
     pub(crate) params: Value,
-    /// Of which attached page.
+    /// The session of the attached page.
     #[serde(rename = "sessionId")]
     pub(crate) session: Option<String>,
 }
@@ -57,62 +58,72 @@ struct Incoming {
     params: Value,
     #[serde(default)]
     result: Value,
-    error: Option<Refusal>,
+    error: Option<ErrorReply>,
 }
 
 #[derive(Deserialize)]
-struct Refusal {
+struct ErrorReply {
     message: String,
 }
 
-type Answer = Result<Value, String>;
-type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Answer>>>>;
+/// The result of a call, or the browser's error.
+type Reply = Result<Value, String>;
+/// The callers that wait for a reply, by the number of their call.
+type Waiters = Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>;
+
+/// The address of a debugging WebSocket on the sandbox's loopback.
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoint {
+    pub(crate) port: u16,
+    pub(crate) path: String,
+}
 
 /// An open debugging connection. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Cdp {
     outgoing: mpsc::Sender<String>,
-    waiting: Waiting,
-    next: AtomicU64,
+    waiters: Waiters,
+    next_id: AtomicU64,
 }
 
-/// A call whose answer is still to come. Dropping it lets the answer go.
+/// A call whose reply has not arrived. Dropping it discards the reply.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingCall {
     id: u64,
     method: &'static str,
-    answered: oneshot::Receiver<Answer>,
-    waiting: Waiting,
+    reply: oneshot::Receiver<Reply>,
+    waiters: Waiters,
 }
 
-impl Pending {
-    async fn answer(mut self) -> Result<Value, CdpError> {
-        match (&mut self.answered).await {
+impl PendingCall {
+    async fn reply(mut self) -> Result<Value, CdpError> {
+        match (&mut self.reply).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(message)) => Err(CdpError::Refused { method: self.method, message }),
             Err(_) => Err(CdpError::Closed),
         }
     }
 
-    /// Waits for the answer.
+    /// Waits for the reply.
     pub(crate) async fn within(self, within: Duration) -> Result<Value, CdpError> {
         let method = self.method;
-        tokio::time::timeout(within, self.answer()).await.unwrap_or(Err(CdpError::Timeout { method, after: within }))
+        tokio::time::timeout(within, self.reply()).await.unwrap_or(Err(CdpError::Timeout { method, after: within }))
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingCall {
     fn drop(&mut self) {
-        lock(&self.waiting).remove(&self.id);
+        self.waiters.lock().remove(&self.id);
     }
 }
 
 impl Cdp {
-    /// Opens the WebSocket at `path` on the sandbox's loopback.
-    pub(crate) async fn connect(port: u16, path: &str) -> Result<(Self, mpsc::Receiver<Notice>), CdpError> {
-        let tcp = TcpStream::connect(("127.0.0.1", port)).await.map_err(|e| CdpError::Connect(e.to_string()))?;
+    /// Connects to the browser.
+    pub(crate) async fn connect(endpoint: &Endpoint) -> Result<(Self, mpsc::Receiver<Notice>), CdpError> {
+        let Endpoint { port, path } = endpoint;
+        let tcp = TcpStream::connect(("127.0.0.1", *port)).await.map_err(|e| CdpError::Connect(e.to_string()))?;
         tcp.set_nodelay(true).map_err(|e| CdpError::Connect(e.to_string()))?;
-        // Idle memory counts, one such connection stays open per session: small buffers. A picture is one large message.
+        // Small buffers, because one such connection stays open per session. A screenshot is one large message.
         let config = WebSocketConfig::default()
             .read_buffer_size(16 << 10)
             .write_buffer_size(0)
@@ -122,14 +133,30 @@ impl Cdp {
         let (socket, _) = tokio_tungstenite::client_async_with_config(url, tcp, Some(config))
             .await
             .map_err(|e| CdpError::Connect(e.to_string()))?;
-        let (outgoing, to_send) = mpsc::channel(QUEUE);
-        let (notices, events) = mpsc::channel(QUEUE);
-        let waiting = Waiting::default();
-        tokio::spawn(pump(socket, to_send, Arc::clone(&waiting), notices));
-        Ok((Self { outgoing, waiting, next: AtomicU64::new(1) }, events))
+        let (outgoing, to_send) = mpsc::channel(MAX_QUEUED);
+        let (notices, events) = mpsc::channel(MAX_QUEUED);
+        let waiters = Waiters::default();
+        tokio::spawn(pump(socket, to_send, Arc::clone(&waiters), notices));
+        Ok((Self { outgoing, waiters, next_id: AtomicU64::new(1) }, events))
     }
 
-    /// Calls `method`, in `session` where one is given, and waits for the answer.
+    /// Like [`connect`](Self::connect), with a timeout.
+    pub(crate) async fn connect_within(
+        endpoint: &Endpoint,
+        within: Duration,
+    ) -> Result<(Self, mpsc::Receiver<Notice>), CdpError> {
+        let late = Err(CdpError::Timeout { method: "connect", after: within });
+        tokio::time::timeout(within, Self::connect(endpoint)).await.unwrap_or(late)
+    }
+
+    /// Attaches to a target and returns the id of the session.
+    pub(crate) async fn attach(&self, target: &str, within: Duration) -> Result<String, CdpError> {
+        let params = json!({ "targetId": target, "flatten": true });
+        let attached = self.call(None, "Target.attachToTarget", params, within).await?;
+        Ok(text(&attached["sessionId"]).to_owned())
+    }
+
+    /// Calls `method`, in `session` if one is given, and waits for the reply.
     pub(crate) async fn call(
         &self,
         session: Option<&str>,
@@ -137,28 +164,28 @@ impl Cdp {
         params: Value,
         within: Duration,
     ) -> Result<Value, CdpError> {
-        let called = async { self.begin(session, method, &params).await?.answer().await };
-        tokio::time::timeout(within, called).await.unwrap_or(Err(CdpError::Timeout { method, after: within }))
+        let call = async { self.begin(session, method, &params).await?.reply().await };
+        tokio::time::timeout(within, call).await.unwrap_or(Err(CdpError::Timeout { method, after: within }))
     }
 
-    /// Calls `method`, and leaves it to the caller when to wait for the answer.
+    /// Calls `method` without waiting for the reply.
     pub(crate) async fn begin(
         &self,
         session: Option<&str>,
         method: &'static str,
         params: &Value,
-    ) -> Result<Pending, CdpError> {
-        let (answer, answered) = oneshot::channel();
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.waiting).insert(id, answer);
-        let pending = Pending { id, method, answered, waiting: Arc::clone(&self.waiting) };
+    ) -> Result<PendingCall, CdpError> {
+        let (sender, reply) = oneshot::channel();
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.waiters.lock().insert(id, sender);
+        let pending = PendingCall { id, method, reply, waiters: Arc::clone(&self.waiters) };
         self.post(id, session, method, params).await?;
         Ok(pending)
     }
 
-    /// Calls `method` and lets the answer go.
-    pub(crate) async fn report(&self, session: Option<&str>, method: &str, params: Value) -> Result<(), CdpError> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+    /// Calls `method` and discards the reply.
+    pub(crate) async fn send(&self, session: Option<&str>, method: &str, params: Value) -> Result<(), CdpError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.post(id, session, method, &params).await
     }
 
@@ -171,14 +198,15 @@ impl Cdp {
     }
 }
 
-fn lock(waiting: &Waiting) -> parking_lot::MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
-    waiting.lock()
+/// Returns a JSON string, or an empty one for any other value.
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
 async fn pump(
     socket: WebSocketStream<TcpStream>,
     mut to_send: mpsc::Receiver<String>,
-    waiting: Waiting,
+    waiters: Waiters,
     notices: mpsc::Sender<Notice>,
 ) {
     let (mut sink, mut stream) = socket.split();
@@ -189,26 +217,26 @@ async fn pump(
                 None => break,
             },
             message = stream.next() => match message {
-                Some(Ok(Message::Text(text))) => dispatch(text.as_str(), &waiting, &notices),
+                Some(Ok(Message::Text(text))) => dispatch(text.as_str(), &waiters, &notices),
                 Some(Ok(Message::Close(_)) | Err(_)) | None => break,
                 Some(Ok(_)) => {}
             },
         }
     }
-    // Whoever still waits learns that no answer will come.
-    lock(&waiting).clear();
+    // The remaining callers receive an error.
+    waiters.lock().clear();
 }
 
-fn dispatch(text: &str, waiting: &Waiting, notices: &mpsc::Sender<Notice>) {
+fn dispatch(text: &str, waiters: &Waiters, notices: &mpsc::Sender<Notice>) {
     let Ok(incoming) = serde_json::from_str::<Incoming>(text) else { return };
     if let Some(id) = incoming.id {
-        if let Some(answer) = lock(waiting).remove(&id) {
-            let result = incoming.error.map_or(Ok(incoming.result), |refusal| Err(refusal.message));
-            // The caller may have given up: nobody to tell.
-            drop(answer.send(result));
+        if let Some(waiter) = waiters.lock().remove(&id) {
+            let reply = incoming.error.map_or(Ok(incoming.result), |error| Err(error.message));
+            // The caller may have stopped waiting.
+            drop(waiter.send(reply));
         }
     } else if let Some(method) = incoming.method {
-        // Full means that nobody reads: the events we use are hints, losing one costs a repeated call.
+        // A full queue is not read. The notices are hints, so that a lost one costs a repeated call.
         drop(notices.try_send(Notice { method, params: incoming.params, session: incoming.session }));
     }
 }
@@ -216,5 +244,16 @@ fn dispatch(text: &str, waiting: &Waiting, notices: &mpsc::Sender<Notice>) {
 impl From<CdpError> for io::Error {
     fn from(error: CdpError) -> Self {
         Self::other(error)
+    }
+}
+
+impl From<CdpError> for Refusal {
+    fn from(error: CdpError) -> Self {
+        let code = match error {
+            CdpError::Timeout { .. } | CdpError::Closed | CdpError::Connect(_) => ErrorCode::BrowserHung,
+            CdpError::Dialog(_) => ErrorCode::InvalidState,
+            CdpError::Refused { .. } => ErrorCode::Internal,
+        };
+        Self::new(code, error)
     }
 }

@@ -1,4 +1,4 @@
-//! The browser process: starting it, learning where it listens, why it ended.
+//! The process of the browser: its start, its debugging path, its error output and its end.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,16 +18,16 @@ use crate::process::tree::{group_lives, signal};
 use crate::session_log;
 use casement_agent_protocol::{AgentConfig, FailureCode};
 
-/// How long the debugging port may take. Generous: many may start at once on a busy machine.
-const PORT: Duration = Duration::from_secs(45);
-/// How long processes that were killed may take to go, and how often it is looked whether they have: nothing tells of a group's end.
-const GONE: Duration = Duration::from_secs(2);
-const RECHECK_INTERVAL: Duration = Duration::from_millis(5);
-/// Lines of the browser's complaints kept for telling why it ended, and the bytes kept of each.
+/// The timeout of the debugging port. Generous, because many browsers may start at once on a busy machine.
+const PORT_TIMEOUT: Duration = Duration::from_secs(45);
+/// How long killed processes may take to end, and how often they are checked: the end of a group is not reported.
+const GROUP_END_TIMEOUT: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
+/// The most buffered lines of the browser's error output, and the most characters of each.
 const TAIL_LINES: usize = 12;
-const LINE_BYTES: usize = 400;
+const MAX_LINE_CHARS: usize = 400;
 
-/// Why the browser did not come up.
+/// The reason why the browser did not start.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct StartError {
@@ -48,36 +48,36 @@ type Tail = Arc<Mutex<VecDeque<String>>>;
 pub(crate) struct Chromium {
     child: Child,
     tail: Tail,
-    listening: Option<oneshot::Receiver<String>>,
+    path: Option<oneshot::Receiver<String>>,
 }
 
 impl Chromium {
-    /// Starts the browser; it is not up yet.
+    /// Starts the process; the browser is not ready yet.
     pub(crate) fn spawn(config: &AgentConfig, plan: &Plan<'_>, display: Option<&str>) -> Result<Self, StartError> {
         let failed = |e: io::Error| StartError::new(FailureCode::BrowserSpawn, format_args!("starting Chromium: {e}"));
         downloads::prepare(&config.profile).map_err(failed)?;
         let mut command = Command::new(&config.chromium);
         command.args(flags::chromium_args(config, plan)).env_remove("DISPLAY").kill_on_drop(true);
-        // A group of its own, so that all of it can be ended at once.
+        // A group of its own, so that all its processes can be killed at once.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         if let Some(display) = display {
             command.env("DISPLAY", display);
         }
         let mut child = command.spawn().map_err(failed)?;
         let tail = Tail::default();
-        let (found, listening) = oneshot::channel();
+        let (path_sender, path) = oneshot::channel();
         if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(read_complaints(stderr, Arc::clone(&tail), found));
+            tokio::spawn(read_error_output(stderr, Arc::clone(&tail), path_sender));
         }
-        Ok(Self { child, tail, listening: Some(listening) })
+        Ok(Self { child, tail, path: Some(path) })
     }
 
-    /// Waits until the debugging port is open. Answers the path of the browser's WebSocket.
-    pub(crate) async fn listening(&mut self) -> Result<String, StartError> {
-        let Some(listening) = self.listening.take() else {
+    /// Waits until the debugging port is open, and returns the path of the browser's WebSocket.
+    pub(crate) async fn debugging_path(&mut self) -> Result<String, StartError> {
+        let Some(path) = self.path.take() else {
             return Err(StartError::new(FailureCode::DebuggingPort, "asked twice"));
         };
-        match tokio::time::timeout(PORT, listening).await {
+        match tokio::time::timeout(PORT_TIMEOUT, path).await {
             Ok(Ok(path)) => Ok(path),
             Ok(Err(_)) => Err(self.ended_early().await),
             Err(_) => Err(StartError::new(FailureCode::DebuggingPort, "Chromium did not open its debugging port")),
@@ -86,28 +86,25 @@ impl Chromium {
 
     async fn ended_early(&mut self) -> StartError {
         let status = tokio::time::timeout(Duration::from_secs(2), self.child.wait()).await;
-        let how = status.ok().and_then(Result::ok).map_or_else(|| "is silent".to_owned(), |s| format!("ended: {s}"));
-        let complaints = self.complaints();
-        let code = if complaints.contains("No usable sandbox") {
-            FailureCode::NoUsableSandbox
-        } else {
-            FailureCode::BrowserSpawn
-        };
-        StartError::new(code, format_args!("Chromium {how}; {complaints}"))
+        let end = status.ok().and_then(Result::ok).map_or_else(|| "is silent".to_owned(), |s| format!("ended: {s}"));
+        let output = self.error_output();
+        let code =
+            if output.contains("No usable sandbox") { FailureCode::NoUsableSandbox } else { FailureCode::BrowserSpawn };
+        StartError::new(code, format_args!("Chromium {end}; {output}"))
     }
 
-    /// The last lines it wrote to its standard error.
-    pub(crate) fn complaints(&self) -> String {
+    /// Returns the last lines of its standard error.
+    pub(crate) fn error_output(&self) -> String {
         let tail = self.tail.lock();
         tail.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
     }
 
-    /// Its main process, while it runs.
+    /// Returns the id of its main process while it runs.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Its command line as the kernel shows it.
+    /// Returns its command line as the kernel reports it.
     pub(crate) fn argv(&self) -> Vec<String> {
         let Some(pid) = self.pid() else { return Vec::new() };
         let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -120,44 +117,44 @@ impl Chromium {
         self.child.wait().await
     }
 
-    /// Kills it with all that it has started, and returns when nothing of it runs any more: a process that outlives the browser for a
-    /// moment would write into whatever profile lies in the same place by then.
-    pub(crate) async fn kill_whole(&mut self) {
+    /// Kills it and all its processes, and waits until none runs: a process that outlives the browser could write into the next profile
+    /// in the same place.
+    pub(crate) async fn kill_group(&mut self) {
         let group = self.group();
         if let Some(group) = group {
             signal(group, Signal::KILL);
         }
         drop(self.wait().await);
-        gone(group).await;
+        wait_for_group_end(group).await;
     }
 
-    /// The group of all that it has started, as long as it was not waited for: its number is its own until then.
+    /// Returns the process group, until the main process was waited for: its id may be reused after that.
     pub(crate) fn group(&self) -> Option<Pid> {
         self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
     }
 }
 
-/// Waits until nothing of a browser's group runs any more, once the browser itself has ended.
-pub(crate) async fn gone(group: Option<Pid>) {
-    let deadline = Instant::now() + GONE;
+/// Waits until no process of a browser's group runs, after the browser itself has ended.
+pub(crate) async fn wait_for_group_end(group: Option<Pid>) {
+    let deadline = Instant::now() + GROUP_END_TIMEOUT;
     while let Some(group) = group.filter(|group| group_lives(*group)) {
         if Instant::now() >= deadline {
-            tracing::warn!(?group, "processes of a browser that has ended still run");
+            tracing::warn!(?group, "processes of an ended browser still run");
             return;
         }
-        tokio::time::sleep(RECHECK_INTERVAL).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
-/// Reads what the browser writes as long as it lives (a full pipe would stop it), keeps the last lines, and tells the path of the
-/// debugging WebSocket once it is named.
-async fn read_complaints(stderr: ChildStderr, tail: Tail, found: oneshot::Sender<String>) {
+/// Reads the error output until its end, because a full pipe would stop the browser. Buffers the last lines, and sends the path of the
+/// debugging WebSocket.
+async fn read_error_output(stderr: ChildStderr, tail: Tail, path_sender: oneshot::Sender<String>) {
     let mut reader = BufReader::with_capacity(1024, stderr);
-    let mut found = Some(found);
+    let mut path_sender = Some(path_sender);
     let mut line = Vec::new();
     loop {
         line.clear();
-        // Bounded: a line without an end is read in pieces.
+        // Bounded, so that a line without an end is read in pieces.
         match (&mut reader).take(4096).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
@@ -165,16 +162,16 @@ async fn read_complaints(stderr: ChildStderr, tail: Tail, found: oneshot::Sender
         session_log::CHROMIUM.add(&line);
         let text = String::from_utf8_lossy(&line);
         if let Some(path) = websocket_path(&text)
-            && let Some(found) = found.take()
+            && let Some(sender) = path_sender.take()
         {
-            drop(found.send(path));
+            drop(sender.send(path));
             continue;
         }
         let mut tail = tail.lock();
         if tail.len() == TAIL_LINES {
             tail.pop_front();
         }
-        tail.push_back(text.trim_end().chars().take(LINE_BYTES).collect());
+        tail.push_back(text.trim_end().chars().take(MAX_LINE_CHARS).collect());
     }
 }
 
@@ -190,7 +187,7 @@ mod tests {
     use casement_agent_protocol::Viewport;
 
     #[tokio::test]
-    async fn of_a_browser_that_is_killed_whole_nothing_runs_any_more() {
+    async fn no_process_of_a_killed_browser_runs_any_more() {
         let dir = tempfile::tempdir().expect("a directory");
         let [text, program, child] = ["text", "browser", "child"].map(|name| dir.path().join(name));
         let script = format!("#!/bin/sh\nsleep 1000 &\necho $! > {0}.new; mv {0}.new {0}; wait\n", child.display());
@@ -204,16 +201,16 @@ mod tests {
         let plan = Plan { viewport, extensions: &[], first_page: None, restore: false };
         let mut browser = Chromium::spawn(&config, &plan, None).expect("it starts");
         while !child.exists() {
-            tokio::time::sleep(RECHECK_INTERVAL).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
         let pid = std::fs::read_to_string(&child).expect("a number");
-        browser.kill_whole().await;
+        browser.kill_group().await;
         let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
         assert!(state.is_empty() || state.contains(") Z"), "{state}");
     }
 
     #[test]
-    fn the_websocket_is_taken_from_the_line_that_names_it_only() {
+    fn the_debugging_path_is_read_from_its_own_line_only() {
         let line = "DevTools listening on ws://127.0.0.1:9222/devtools/browser/0a-b\n";
         assert_eq!(websocket_path(line).as_deref(), Some("/devtools/browser/0a-b"));
         assert_eq!(websocket_path("[1:1:ERROR] DevTools listening on ws://127.0.0.1:9222/devtools/browser/x"), None);

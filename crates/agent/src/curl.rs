@@ -1,12 +1,12 @@
 //! One HTTP request through the browser's network stack, with its cookies, its proxy and its TLS.
 //!
-//! A page that no client sees begins to open the address, and the debugging protocol holds the request at both ends: on its way out
-//! method, headers and body are put in, and the answer is read before the page gets any of it. So no page ever shows it, no rule of
-//! pages about other origins applies, a redirect is an answer like any other, and nothing is downloaded. The page lives as long as the
-//! connection that made it: however this ends, nothing is left.
+//! A hidden page navigates to the URL, and the debugging protocol pauses its request twice: before it is sent, to set the method, the
+//! headers and the body, and when the response arrives, to read it instead of the page. Therefore no page shows the response, the
+//! same-origin policy does not apply, a redirect is an ordinary response, and nothing is downloaded. The page closes with its debugging
+//! connection.
 
 use std::io;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -19,77 +19,87 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::cdp::{Cdp, CdpError, Notice};
+use crate::browser_handle::BrowserHandle;
+use crate::cdp::{Cdp, CdpError, Endpoint, Notice, text};
 use crate::egress::{FailedTunnels, Fault, PROXY_STATUS};
-use crate::reply::{self, Answer, Refusal, read_within};
-use crate::state::AgentState;
+use crate::reply::{self, Answer, Refusal, line, read_within};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::curl::{CurlHead, CurlRequest, REQUEST, Upstream};
 
-/// Requests at once: each has a page of its own.
+/// The most requests at a time; each has a page of its own.
 const MAX_REQUESTS: usize = 8;
-/// Longest request: 10 MiB of body in base64.
-const MAX_REQUESTED: usize = 15 << 20;
-/// How long the browser may take for what needs no network.
-const STEP: Duration = Duration::from_secs(20);
-/// How long the part of the headers that comes by another way may take.
-const EXTRA: Duration = Duration::from_millis(500);
+/// The longest request: 10 MiB of body in base64.
+const MAX_REQUEST_BYTES: usize = 15 << 20;
+/// The timeout of calls that need no network.
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long the notice with the cookies may take.
+const COOKIES_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the next part of a body may take.
-const PART: Duration = Duration::from_secs(60);
+const PART_TIMEOUT: Duration = Duration::from_secs(60);
 const PART_BYTES: u32 = 256 << 10;
 
-static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_REQUESTS)));
-
-/// What `/v1/curl/…` answers.
-pub(crate) async fn serve(core: &Arc<AgentState>, head: &Parts, body: Incoming) -> Answer {
-    if head.uri.path() != REQUEST {
-        return Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {}", head.uri.path())));
-    }
-    let requested: CurlRequest = read_within(body, MAX_REQUESTED).await?;
-    let place = Arc::clone(&PLACES).try_acquire_owned();
-    let place = place.map_err(|_| {
-        Refusal::new(ErrorCode::LimitReached, format_args!("{MAX_REQUESTS} requests of this session are under way"))
-    })?;
-    core.usable()?;
-    let path = core.status().borrow().browser_ws_path.clone();
-    let timeout_ms = requested.timeout_ms;
-    let asking = async {
-        let mut page = Page::open(core.config.debugging_port, &path, place).await?;
-        let plain = requested.url.starts_with("http:");
-        let head = page.ask(requested, &core.failed_tunnels).await?;
-        if plain && let Some(fault) = reported_by_egress(&head) {
-            return Err(Refusal::upstream(fault.upstream(), format_args!("the request failed: {}", fault.text())));
-        }
-        Ok::<_, Refusal>((page, head))
-    };
-    let requested = tokio::time::timeout(Duration::from_millis(timeout_ms), Box::pin(asking)).await;
-    let late = |_| Refusal::new(ErrorCode::TimedOut, format_args!("no answer within {timeout_ms} ms"));
-    let (page, head) = requested.map_err(late)??;
-    Ok(page.answer(&head))
+/// Sends HTTP requests through the browser.
+#[derive(Debug)]
+pub(crate) struct Curl {
+    browser: BrowserHandle,
+    failed_tunnels: Arc<FailedTunnels>,
+    slots: Arc<Semaphore>,
 }
 
-/// A page of its own for one request.
+impl Curl {
+    pub(crate) fn new(browser: BrowserHandle, failed_tunnels: Arc<FailedTunnels>) -> Self {
+        Self { browser, failed_tunnels, slots: Arc::new(Semaphore::new(MAX_REQUESTS)) }
+    }
+
+    /// Serves `/v1/curl/…`.
+    pub(crate) async fn serve(&self, head: &Parts, body: Incoming) -> Answer {
+        if head.uri.path() != REQUEST {
+            return Err(Refusal::no_operation(head.uri.path()));
+        }
+        let request: CurlRequest = read_within(body, MAX_REQUEST_BYTES).await?;
+        let slot = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
+            let message = format_args!("{MAX_REQUESTS} requests of this session are under way");
+            Refusal::new(ErrorCode::LimitReached, message)
+        })?;
+        self.browser.usable()?;
+        let timeout_ms = request.timeout_ms;
+        let exchange = async {
+            let mut page = Page::open(&self.browser.endpoint(), slot).await?;
+            let is_plain = request.url.starts_with("http:");
+            let head = page.exchange(request, &self.failed_tunnels).await?;
+            if is_plain && let Some(fault) = egress_fault(&head) {
+                return Err(Refusal::upstream(fault.upstream(), format_args!("the request failed: {}", fault.text())));
+            }
+            Ok::<_, Refusal>((page, head))
+        };
+        let exchanged = tokio::time::timeout(Duration::from_millis(timeout_ms), Box::pin(exchange)).await;
+        let late = |_| Refusal::new(ErrorCode::TimedOut, format_args!("no answer within {timeout_ms} ms"));
+        let (page, head) = exchanged.map_err(late)??;
+        Ok(page.response(&head))
+    }
+}
+
+/// The hidden page of one request.
 struct Page {
     cdp: Cdp,
     notices: Receiver<Notice>,
     session: String,
-    /// The held answer, and where its body is read.
-    held: Option<String>,
+    /// The paused response.
+    paused_id: Option<String>,
+    /// The stream of its body.
     body: Option<String>,
-    _place: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 }
 
 impl Page {
-    async fn open(port: u16, path: &str, place: OwnedSemaphorePermit) -> Result<Self, Refusal> {
-        let (cdp, notices) = Cdp::connect(port, path).await.map_err(browser)?;
+    async fn open(endpoint: &Endpoint, slot: OwnedSemaphorePermit) -> Result<Self, Refusal> {
+        let (cdp, notices) = Cdp::connect(endpoint).await?;
         let new = json!({ "url": "about:blank", "hidden": true, "background": true });
-        let target = cdp.call(None, "Target.createTarget", new, STEP).await.map_err(browser)?;
-        let attach = json!({ "targetId": target["targetId"], "flatten": true });
-        let attached = cdp.call(None, "Target.attachToTarget", attach, STEP).await.map_err(browser)?;
-        let session = attached["sessionId"].as_str().unwrap_or_default().to_owned();
-        let page = Self { cdp, notices, session, held: None, body: None, _place: place };
+        let target = cdp.call(None, "Target.createTarget", new, STEP_TIMEOUT).await?;
+        let session = cdp.attach(text(&target["targetId"]), STEP_TIMEOUT).await?;
+        let page = Self { cdp, notices, session, paused_id: None, body: None, _slot: slot };
         page.call("Network.enable", json!({})).await?;
-        // Asked of the network, not of what a site or an earlier visit has left here.
+        // Neither a service worker nor the cache may answer.
         page.call("Network.setBypassServiceWorker", json!({ "bypass": true })).await?;
         page.call("Network.setCacheDisabled", json!({ "cacheDisabled": true })).await?;
         let stages = ["Request", "Response"].map(|stage| json!({ "urlPattern": "*", "requestStage": stage }));
@@ -98,35 +108,34 @@ impl Page {
     }
 
     async fn call(&self, method: &'static str, params: Value) -> Result<Value, Refusal> {
-        self.cdp.call(Some(&self.session), method, params, STEP).await.map_err(browser)
+        Ok(self.cdp.call(Some(&self.session), method, params, STEP_TIMEOUT).await?)
     }
 
-    /// Sends the request and waits for the head of the answer.
-    async fn ask(&mut self, requested: CurlRequest, tunnels: &FailedTunnels) -> Result<CurlHead, Refusal> {
+    /// Sends the request and waits for the head of the response.
+    async fn exchange(&mut self, request: CurlRequest, tunnels: &FailedTunnels) -> Result<CurlHead, Refusal> {
         let mut cookies = Vec::new();
-        let held = self.send(requested, &mut cookies, tunnels).await?;
-        self.held = held["requestId"].as_str().map(str::to_owned);
-        self.head(&held, cookies).await
+        let paused = self.send(request, &mut cookies, tunnels).await?;
+        self.paused_id = paused["requestId"].as_str().map(str::to_owned);
+        self.head(&paused, cookies).await
     }
 
-    /// Sends the request and answers what is told when the answer is held.
+    /// Sends the request and returns the notice of its paused response.
     async fn send(
         &mut self,
-        requested: CurlRequest,
+        request: CurlRequest,
         cookies: &mut Vec<(String, Vec<String>)>,
         tunnels: &FailedTunnels,
     ) -> Result<Value, Refusal> {
-        let mut requested = Some(requested);
-        let url = requested.as_ref().map(|requested| requested.url.clone()).unwrap_or_default();
+        let url = request.url.clone();
+        let mut request = Some(request);
         let (cdp, session) = (&self.cdp, self.session.as_str());
-        // Answers when the navigation has ended, which says more of what failed than the held request does. The time of all this is
-        // bounded by who asks.
+        // The result of the navigation tells more about a failure than the paused request does. The caller bounds the time.
         let navigation = cdp.call(Some(session), "Page.navigate", json!({ "url": url }), Duration::from_secs(3600));
         let mut navigation = std::pin::pin!(navigation);
         loop {
             let notice = tokio::select! {
-                ended = &mut navigation => return Err(failed(ended, |why| tunnels.why(&url, why))),
-                notice = self.notices.recv() => notice.ok_or_else(|| browser(CdpError::Closed))?,
+                ended = &mut navigation => return Err(navigation_failure(ended, |error| tunnels.fault(&url, error))),
+                notice = self.notices.recv() => notice.ok_or_else(|| Refusal::from(CdpError::Closed))?,
             };
             if notice.session.as_deref() != Some(session) {
                 continue;
@@ -137,29 +146,29 @@ impl Page {
                 "Network.responseReceivedExtraInfo" => cookies.push(set_cookies(&params)),
                 "Fetch.authRequired" => {
                     let answer = json!({ "requestId": id, "authChallengeResponse": { "response": "CancelAuth" } });
-                    cdp.report(Some(session), "Fetch.continueWithAuth", answer).await.map_err(browser)?;
+                    cdp.send(Some(session), "Fetch.continueWithAuth", answer).await?;
                 }
                 "Fetch.requestPaused" if params["responseErrorReason"].is_string() => {
-                    let go_on = json!({ "requestId": id });
-                    cdp.report(Some(session), "Fetch.continueResponse", go_on).await.map_err(browser)?;
+                    let resume = json!({ "requestId": id });
+                    cdp.send(Some(session), "Fetch.continueResponse", resume).await?;
                 }
                 "Fetch.requestPaused" if params["responseStatusCode"].is_u64() => {
                     return Ok(params);
                 }
                 "Fetch.requestPaused" => {
                     // Only the first request is the caller's.
-                    let changed = match requested.take() {
-                        Some(requested) => changed(&params, requested),
+                    let changed = match request.take() {
+                        Some(request) => changed_request(&params, request),
                         None => json!({ "requestId": id }),
                     };
-                    cdp.call(Some(session), "Fetch.continueRequest", changed, STEP).await.map_err(
-                        |error| match error {
+                    cdp.call(Some(session), "Fetch.continueRequest", changed, STEP_TIMEOUT).await.map_err(|error| {
+                        match error {
                             CdpError::Refused { message, .. } => {
                                 Refusal::new(ErrorCode::NotAllowed, message).of_field("headers")
                             }
-                            other => browser(other),
-                        },
-                    )?;
+                            other => other.into(),
+                        }
+                    })?;
                 }
                 _ => {}
             }
@@ -167,25 +176,25 @@ impl Page {
     }
 
     async fn head(&mut self, params: &Value, mut cookies: Vec<(String, Vec<String>)>) -> Result<CurlHead, Refusal> {
-        // Set-Cookie is left out of what is held, and is told beside it.
-        let of = params["networkId"].as_str().unwrap_or_default().to_owned();
+        // `Set-Cookie` is missing in the paused response, and reported in a notice of its own.
+        let id = text(&params["networkId"]).to_owned();
         let extra = async {
-            while !cookies.iter().any(|(id, _)| *id == of) {
+            while !cookies.iter().any(|(request, _)| *request == id) {
                 let Some(notice) = self.notices.recv().await else { return };
                 if notice.method == "Network.responseReceivedExtraInfo" {
                     cookies.push(set_cookies(&notice.params));
                 }
             }
         };
-        if tokio::time::timeout(EXTRA, extra).await.is_err() {
-            tracing::debug!("an answer's cookies were not told");
+        if tokio::time::timeout(COOKIES_TIMEOUT, extra).await.is_err() {
+            tracing::debug!("the browser did not report the cookies of a response");
         }
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let listed = params["responseHeaders"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let mut headers: Vec<_> = listed.iter().map(|header| (text(&header["name"]), text(&header["value"]))).collect();
+        let owned = |value: &Value| text(value).to_owned();
+        let mut headers: Vec<_> = listed.iter().map(|one| (owned(&one["name"]), owned(&one["value"]))).collect();
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {
-            let reported = cookies.into_iter().filter(|(id, _)| *id == of).flat_map(|(_, values)| values);
-            headers.extend(reported.map(|value| ("Set-Cookie".to_owned(), value)));
+            let values = cookies.into_iter().filter(|(request, _)| *request == id).flat_map(|(_, values)| values);
+            headers.extend(values.map(|value| ("Set-Cookie".to_owned(), value)));
         }
         let status = params["responseStatusCode"].as_u64().and_then(|status| u16::try_from(status).ok());
         let status = status.ok_or_else(|| Refusal::upstream(Upstream::HttpStatus, "an answer without a status"))?;
@@ -194,29 +203,29 @@ impl Page {
     }
 
     async fn open_body(&mut self) -> Result<(), Refusal> {
-        let params = json!({ "requestId": self.held });
-        match self.cdp.call(Some(&self.session), "Fetch.takeResponseBodyAsStream", params, STEP).await {
+        let params = json!({ "requestId": self.paused_id });
+        match self.cdp.call(Some(&self.session), "Fetch.takeResponseBodyAsStream", params, STEP_TIMEOUT).await {
             Ok(opened) => self.body = opened["stream"].as_str().map(str::to_owned),
             // The browser never reads the body of a redirect.
             Err(CdpError::Refused { .. }) => self.body = None,
-            Err(error) => return Err(browser(error)),
+            Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    fn answer(self, head: &CurlHead) -> http::Response<reply::Body> {
-        let mut line = serde_json::to_vec(head).unwrap_or_default();
-        line.push(b'\n');
+    fn response(self, head: &CurlHead) -> http::Response<reply::Body> {
+        let first = line(head);
         let body = stream::try_unfold(self, |mut page| async move { Ok(page.part().await?.map(|part| (part, page))) });
-        let first = stream::once(std::future::ready(Ok(Bytes::from(line))));
+        let first = stream::once(std::future::ready(Ok(first)));
         reply::stream("application/octet-stream", futures_util::StreamExt::chain(first, body))
     }
 
-    /// The next part of the body.
+    /// Returns the next part of the body.
     async fn part(&mut self) -> io::Result<Option<Bytes>> {
         while let Some(handle) = &self.body {
             let params = json!({ "handle": handle, "size": PART_BYTES });
-            let read = self.cdp.call(Some(&self.session), "IO.read", params, PART).await.map_err(io::Error::other)?;
+            let read =
+                self.cdp.call(Some(&self.session), "IO.read", params, PART_TIMEOUT).await.map_err(io::Error::other)?;
             let data = read["data"].as_str().unwrap_or_default();
             let part = match read["base64Encoded"] == true {
                 true => STANDARD.decode(data).map_err(io::Error::other)?,
@@ -233,29 +242,29 @@ impl Page {
     }
 }
 
-/// Why there is no answer of the target: of an address without encryption the way out answers itself when it does not lead there.
-fn reported_by_egress(head: &CurlHead) -> Option<Fault> {
+/// Returns the fault that the egress proxy reports instead of the target's response. It does so for plain HTTP only.
+fn egress_fault(head: &CurlHead) -> Option<Fault> {
     let mut status = head.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(PROXY_STATUS));
     status.find_map(|(_, value)| Fault::of(value))
 }
 
-/// The caller's request in place of the page's.
-fn changed(params: &Value, requested: CurlRequest) -> Value {
-    let mut changed = json!({ "requestId": params["requestId"], "method": requested.method });
-    if let Some(body) = requested.body_b64 {
+/// Replaces the page's request by the caller's.
+fn changed_request(params: &Value, request: CurlRequest) -> Value {
+    let mut changed = json!({ "requestId": params["requestId"], "method": request.method });
+    if let Some(body) = request.body_b64 {
         changed["postData"] = Value::from(body);
     }
-    if !requested.headers.is_empty() {
-        let given = |name: &str| requested.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
+    if !request.headers.is_empty() {
+        let given = |name: &str| request.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
         let own = params["request"]["headers"].as_object().into_iter().flatten();
         let own = own.filter(|(name, _)| !given(name)).map(|(name, value)| json!({ "name": name, "value": value }));
-        let theirs = requested.headers.iter().map(|(name, value)| json!({ "name": name, "value": value }));
-        changed["headers"] = own.chain(theirs).collect();
+        let added = request.headers.iter().map(|(name, value)| json!({ "name": name, "value": value }));
+        changed["headers"] = own.chain(added).collect();
     }
     changed
 }
 
-/// The cookies that an answer sets, with the request it belongs to.
+/// Returns the cookies that a response sets, with the id of its request.
 fn set_cookies(params: &Value) -> (String, Vec<String>) {
     let id = params["requestId"].as_str().unwrap_or_default().to_owned();
     let headers = params["headers"].as_object().into_iter().flatten();
@@ -264,28 +273,29 @@ fn set_cookies(params: &Value) -> (String, Vec<String>) {
     (id, values.collect())
 }
 
-/// Why a navigation ended before its answer was held. `tunnel` says why there was no tunnel, by the browser's word.
-fn failed(ended: Result<Value, CdpError>, tunnel: impl Fn(&str) -> Option<Fault>) -> Refusal {
+/// Returns the refusal of a navigation that ended before its response was paused. `tunnel_fault` looks up the reason of a failed
+/// tunnel by the browser's error.
+fn navigation_failure(ended: Result<Value, CdpError>, tunnel_fault: impl Fn(&str) -> Option<Fault>) -> Refusal {
     match ended {
         Ok(answer) => {
             let why = answer["errorText"].as_str().unwrap_or("the request was not sent");
-            match tunnel(why) {
+            match tunnel_fault(why) {
                 Some(known) => {
                     let text = known.text();
                     Refusal::upstream(known.upstream(), format_args!("the request failed: {text} ({why})"))
                 }
-                None => Refusal::upstream(fault(why), format_args!("the request failed: {why}")),
+                None => Refusal::upstream(upstream_fault(why), format_args!("the request failed: {why}")),
             }
         }
         Err(CdpError::Refused { message, .. }) => {
             Refusal::new(ErrorCode::NotAllowed, format_args!("cannot be opened: {message}")).of_field("url")
         }
-        Err(other) => browser(other),
+        Err(other) => other.into(),
     }
 }
 
-/// What failed, by the browser's word for it. Names are looked up by the way out, so that most of what fails is the connection.
-fn fault(why: &str) -> Upstream {
+/// Returns the fault of a browser's error. The egress proxy resolves names, so most failures are failures of the connection.
+fn upstream_fault(why: &str) -> Upstream {
     let word = why.strip_prefix("net::ERR_").unwrap_or(why);
     match word {
         _ if word.starts_with("NAME_") || word.starts_with("DNS_") => Upstream::Dns,
@@ -298,22 +308,13 @@ fn fault(why: &str) -> Upstream {
     }
 }
 
-fn browser(error: CdpError) -> Refusal {
-    let code = match error {
-        CdpError::Timeout { .. } | CdpError::Closed | CdpError::Connect(_) => ErrorCode::BrowserHung,
-        CdpError::Dialog(_) => ErrorCode::InvalidState,
-        CdpError::Refused { .. } => ErrorCode::Internal,
-    };
-    Refusal::new(code, error)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_failed_is_reported_by_the_browsers_word() {
-        for (word, reported) in [
+    fn the_browsers_error_decides_the_fault() {
+        for (word, upstream) in [
             ("net::ERR_NAME_NOT_RESOLVED", Upstream::Dns),
             ("net::ERR_CONNECTION_REFUSED", Upstream::Connect),
             ("net::ERR_TUNNEL_CONNECTION_FAILED", Upstream::Connect),
@@ -324,7 +325,7 @@ mod tests {
             ("net::ERR_INVALID_HTTP_RESPONSE", Upstream::HttpStatus),
             ("a word of tomorrow", Upstream::Connect),
         ] {
-            assert_eq!(fault(word), reported, "{word}");
+            assert_eq!(upstream_fault(word), upstream, "{word}");
         }
     }
 }

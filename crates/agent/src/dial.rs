@@ -1,6 +1,6 @@
-//! The `dial` socket: a caller says where it wants to go and gets a connected socket back, made inside the sandbox.
+//! The `dial` socket: a caller names a channel and receives a connected socket that was opened inside the sandbox.
 //!
-//! So what relays between a client and the browser talks to the browser directly, and not one byte is copied in here.
+//! The relay between a client and the browser thereby talks to the browser directly; the agent copies no bytes.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -14,45 +14,45 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
-use crate::state::AgentState;
+use crate::chromedriver::Chromedriver;
 use casement_agent_protocol::{Channel, DIAL_OK, DIAL_REFUSED};
 
-/// Callers served at once; each is gone within the deadlines.
+/// The most callers at a time; each ends within the timeouts.
 const MAX_CALLERS: usize = 64;
-/// How long a caller may take to say where it wants to go, and to take the answer.
-const CALLER: Duration = Duration::from_secs(5);
-/// How long a port on the sandbox's own loopback may take.
-const PORT: Duration = Duration::from_secs(5);
+/// How long a caller may take to name its channel, and to receive the response.
+const CALLER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection to a port on the sandbox's loopback may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves callers until the task is dropped.
-pub(crate) async fn serve(listener: UnixListener, core: Arc<AgentState>) {
-    let places = Arc::new(Semaphore::new(MAX_CALLERS));
+pub(crate) async fn serve(listener: UnixListener, debugging_port: u16, chromedriver: Arc<Chromedriver>) {
+    let slots = Arc::new(Semaphore::new(MAX_CALLERS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((caller, _)) => {
-                let core = Arc::clone(&core);
+                let chromedriver = Arc::clone(&chromedriver);
                 tokio::spawn(async move {
-                    if let Err(error) = answer(caller, &core).await {
-                        tracing::debug!(%error, "a caller was not connected");
+                    if let Err(error) = answer(caller, debugging_port, &chromedriver).await {
+                        tracing::debug!(%error, "cannot connect a caller");
                     }
-                    drop(place);
+                    drop(slot);
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "the dial socket could not accept");
+                tracing::warn!(%error, "cannot accept a connection to the dial socket");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
     }
 }
 
-async fn answer(mut caller: UnixStream, core: &AgentState) -> io::Result<()> {
-    let byte = tokio::time::timeout(CALLER, caller.read_u8()).await??;
-    let connected = connect(byte, core).await;
-    tokio::time::timeout(CALLER, async {
+async fn answer(mut caller: UnixStream, debugging_port: u16, chromedriver: &Chromedriver) -> io::Result<()> {
+    let byte = tokio::time::timeout(CALLER_TIMEOUT, caller.read_u8()).await??;
+    let connected = connect(byte, debugging_port, chromedriver).await;
+    tokio::time::timeout(CALLER_TIMEOUT, async {
         match connected {
-            Ok(socket) => pass(&caller, &socket).await,
+            Ok(socket) => send_descriptor(&caller, &socket).await,
             Err(code) => {
                 caller.write_u8(DIAL_REFUSED).await?;
                 caller.write_all(code.as_bytes()).await
@@ -62,20 +62,20 @@ async fn answer(mut caller: UnixStream, core: &AgentState) -> io::Result<()> {
     .await?
 }
 
-async fn connect(byte: u8, core: &AgentState) -> Result<TcpStream, &'static str> {
+async fn connect(byte: u8, debugging_port: u16, chromedriver: &Chromedriver) -> Result<TcpStream, &'static str> {
     let port = match Channel::from_byte(byte).ok_or("unknown_channel")? {
-        Channel::Cdp => core.config.debugging_port,
-        Channel::WebDriver => core.chromedriver.port().await?,
+        Channel::Cdp => debugging_port,
+        Channel::WebDriver => chromedriver.port().await?,
     };
     let address = SocketAddr::from(([127, 0, 0, 1], port));
-    let socket = tokio::time::timeout(PORT, TcpStream::connect(address)).await;
+    let socket = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
     let socket = socket.map_err(|_| "timeout")?.map_err(|_| "not_listening")?;
-    // Every message of both protocols is answered before the next: waiting to fill packets would only add delay.
+    // Both protocols alternate requests and responses: waiting to fill packets would only add delay.
     socket.set_nodelay(true).map_err(|_| "not_listening")?;
     Ok(socket)
 }
 
-async fn pass(caller: &UnixStream, socket: &TcpStream) -> io::Result<()> {
+async fn send_descriptor(caller: &UnixStream, socket: &TcpStream) -> io::Result<()> {
     caller
         .async_io(Interest::WRITABLE, || {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

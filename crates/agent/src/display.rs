@@ -1,4 +1,4 @@
-//! The private X display of a session that has one: its server, what is on it, its size.
+//! The X display of a session: its server, its windows and its size.
 
 use std::io;
 use std::path::Path;
@@ -20,26 +20,26 @@ use crate::session_log;
 use crate::x11::{FRAMEBUFFER, X11};
 use casement_agent_protocol::{Region, Viewport};
 
-/// How long the X server has to come up.
-const START: Duration = Duration::from_secs(10);
-/// What the display can grow to when it starts smaller. An X server without hardware cannot grow past its first size, paints all
-/// of it once, and with that takes longer to start: 4K lying and most others upright, for a dozen milliseconds.
-const ROOM: (u32, u32) = (3840, 2560);
-/// What the picture's file begins with besides pixels: its description, below 8 KiB with the colours.
+/// The timeout of the X server's start.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// The size that a smaller display can grow to. An X server without hardware cannot grow beyond its first size and paints all of it at
+/// its start: this size covers 4K in landscape and most sizes in portrait, for about 12 ms.
+const MAX_GROWTH: (u32, u32) = (3840, 2560);
+/// The bound of the framebuffer file's header with its colours, in bytes.
 const FRAMEBUFFER_HEAD: u64 = 8 << 10;
 
-/// Why something with the display failed.
+/// The reason why an operation on the display failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DisplayError {
     #[error("the X server could not be started: {0}")]
     Start(#[source] io::Error),
-    #[error("the X server did not say its number within {} s", START.as_secs())]
+    #[error("the X server did not say its number within {} s", START_TIMEOUT.as_secs())]
     Silent,
     #[error("the X server ended before it said its number")]
     Ended,
     #[error("the X server refused: {0}")]
     X(String),
-    /// Larger than what the display can show: its width and height, in pixels.
+    /// The size exceeds the given width and height of the display, in pixels.
     #[error("the display of this session shows at most {0} × {1} pixels")]
     OutOfRange(u16, u16),
     #[error("what is on the display took no input for {} s", .0.as_secs())]
@@ -64,9 +64,9 @@ pub(crate) struct Display {
 }
 
 impl Display {
-    /// Starts the X server and brings it to the size of `viewport`.
+    /// Starts the X server and resizes it to `viewport`.
     pub(crate) async fn start(program: &Path, viewport: Viewport) -> Result<Self, DisplayError> {
-        let (width, height) = (viewport.width.max(ROOM.0), viewport.height.max(ROOM.1));
+        let (width, height) = (viewport.width.max(MAX_GROWTH.0), viewport.height.max(MAX_GROWTH.1));
         let mut server = Command::new(program)
             .args(flags::xvfb_args(Path::new(FRAMEBUFFER.0), width, height))
             .stdin(Stdio::null())
@@ -81,7 +81,7 @@ impl Display {
         let stdout = server.stdout.take().ok_or(DisplayError::Silent)?;
         let mut line = String::new();
         let mut reader = BufReader::with_capacity(64, stdout);
-        let read = tokio::time::timeout(START, reader.read_line(&mut line)).await;
+        let read = tokio::time::timeout(START_TIMEOUT, reader.read_line(&mut line)).await;
         let number: u32 = match read {
             Ok(Ok(0)) => return Err(DisplayError::Ended),
             Ok(Ok(_)) => line.trim().parse().map_err(|_| DisplayError::Silent)?,
@@ -91,61 +91,61 @@ impl Display {
         let name = format!(":{number}");
         let x11 = {
             let name = name.clone();
-            off_the_loop(move || X11::connect(&name)).await?
+            blocking(move || X11::connect(&name)).await?
         };
         let pid = server.id();
         let display = Self { name, x11: Arc::new(x11), server: Mutex::new(server), pid };
         display.resize(viewport).await?;
-        if let Err(error) = off_the_loop(|| give_back_memory().map_err(DisplayError::Start)).await {
-            tracing::warn!(%error, "the display keeps the memory of its largest size");
+        if let Err(error) = blocking(|| release_framebuffer().map_err(DisplayError::Start)).await {
+            tracing::warn!(%error, "cannot release the memory of the display's largest size");
         }
         Ok(display)
     }
 
-    /// Ends the X server; returns once it is gone, and its picture may be another's.
+    /// Ends the X server and waits for its end, after which its framebuffer file may be replaced.
     pub(crate) async fn end(&self) {
         drop(self.server.lock().await.kill().await);
     }
 
-    /// Its process, if the X server is gone, or is about to be within `moment`.
-    pub(crate) async fn gone(&self, moment: Duration) -> Option<u32> {
+    /// Returns the id of its process if the X server ends in time.
+    pub(crate) async fn wait_for_end(&self, within: Duration) -> Option<u32> {
         let mut server = self.server.lock().await;
-        tokio::time::timeout(moment, server.wait()).await.ok().and(self.pid)
+        tokio::time::timeout(within, server.wait()).await.ok().and(self.pid)
     }
 
-    /// What `DISPLAY` must be for a program to find it.
+    /// Returns the value of `DISPLAY` for programs.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Brings the display and every window on it to the size of `viewport`.
+    /// Resizes the display and every window on it.
     pub(crate) async fn resize(&self, viewport: Viewport) -> Result<(), DisplayError> {
         let x11 = self.x11();
-        off_the_loop(move || resize(&x11, viewport)).await
+        blocking(move || resize(&x11, viewport)).await
     }
 
-    /// A PNG of `region` of the display, window frame included, without the mouse cursor.
+    /// Returns a PNG of `region` of the display, with window frames and without the mouse cursor.
     pub(crate) async fn capture(&self, region: Region) -> Result<Vec<u8>, DisplayError> {
         let x11 = self.x11();
-        off_the_loop(move || picture::of_display(&x11, region)).await
+        blocking(move || picture::of_display(&x11, region)).await
     }
 
-    /// The connection to it.
+    /// Returns the connection to it.
     pub(crate) fn x11(&self) -> Arc<X11> {
         Arc::clone(&self.x11)
     }
 }
 
-/// Does what blocks where it may.
-pub(crate) async fn off_the_loop<T: Send + 'static>(
+/// Runs blocking work on a thread for it.
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, DisplayError> + Send + 'static,
 ) -> Result<T, DisplayError> {
     tokio::task::spawn_blocking(work).await.map_err(DisplayError::x)?
 }
 
-/// Gives back the memory of the picture, which the X server has painted black in its largest size: what is not there reads as
-/// black. What is shown later takes its part again.
-fn give_back_memory() -> io::Result<()> {
+/// Releases the memory of the framebuffer, which the X server has painted black in its largest size: holes read as black. Later output
+/// allocates its part again.
+fn release_framebuffer() -> io::Result<()> {
     let picture = std::fs::File::options().write(true).open(Path::new(FRAMEBUFFER.0).join(FRAMEBUFFER.1))?;
     let rest = picture.metadata()?.len().saturating_sub(FRAMEBUFFER_HEAD);
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -175,7 +175,7 @@ fn set_mode(connection: &RustConnection, root: Window, width: u16, height: u16) 
         Some(mode) => mode.id,
         None => new_mode(connection, root, width, height)?,
     };
-    // Refused when the output has it already, which is as good.
+    // Refused if the output has the mode already.
     connection.randr_add_output_mode(output, mode).map_err(DisplayError::x)?.ignore_error();
     let configure = |mode: u32, outputs: &[u32]| {
         let configured = connection
@@ -188,7 +188,7 @@ fn set_mode(connection: &RustConnection, root: Window, width: u16, height: u16) 
             refused => Err(DisplayError::X(format!("the display does not take its size: {refused:?}"))),
         }
     };
-    // The screen must never be smaller than what its output shows: off, size, on.
+    // The screen must never be smaller than its output, so the output is switched off meanwhile.
     configure(0, &[])?;
     connection
         .randr_set_screen_size(root, width, height, millimetres(width), millimetres(height))
@@ -218,17 +218,17 @@ fn new_mode(connection: &RustConnection, root: Window, width: u16, height: u16) 
     Ok(reply.mode)
 }
 
-/// Physical size at 96 dots per inch.
+/// Returns the physical size at 96 dots per inch.
 fn millimetres(pixels: u16) -> u32 {
     (u32::from(pixels) * 254).div_ceil(960)
 }
 
-/// There is no window manager to do this: every window a person would see fills the display.
+/// Resizes every visible window to the display, because there is no window manager.
 fn fill_with_windows(connection: &RustConnection, root: Window, width: u16, height: u16) -> Result<(), DisplayError> {
     let tree = connection.query_tree(root).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
     for window in tree.children {
         let attributes = connection.get_window_attributes(window).map_err(DisplayError::x)?.reply();
-        // A window may vanish between two questions; menus and tips place themselves.
+        // A window may close between two requests; menus and tooltips place themselves.
         let Ok(attributes) = attributes else { continue };
         if attributes.override_redirect || attributes.map_state != MapState::VIEWABLE {
             continue;
@@ -236,7 +236,7 @@ fn fill_with_windows(connection: &RustConnection, root: Window, width: u16, heig
         let place = ConfigureWindowAux::new().x(0).y(0).width(u32::from(width)).height(u32::from(height));
         connection.configure_window(window, &place).map_err(DisplayError::x)?.ignore_error();
     }
-    // A question answered means that what was sent before it is done.
+    // The reply confirms all requests before it.
     connection.get_input_focus().map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
     Ok(())
 }

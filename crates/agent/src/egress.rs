@@ -117,7 +117,7 @@ impl FailedTunnels {
     }
 
     /// Why there was no tunnel for a request, which the browser says failed with `error`.
-    pub(crate) fn why(&self, url: &str, error: &str) -> Option<Fault> {
+    pub(crate) fn fault(&self, url: &str, error: &str) -> Option<Fault> {
         if !error.ends_with("ERR_TUNNEL_CONNECTION_FAILED") {
             return None;
         }
@@ -181,9 +181,9 @@ impl Exchange {
 
 const CONNECT: &[u8] = b"CONNECT ";
 
-fn keep(buffered: &mut Vec<u8>, bytes: &[u8]) {
-    let room = MAX_LOOKED_AT - buffered.len();
-    buffered.extend_from_slice(&bytes[..bytes.len().min(room)]);
+fn keep(head: &mut Vec<u8>, bytes: &[u8]) {
+    let room = MAX_LOOKED_AT - head.len();
+    head.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }
 
 #[cfg(test)]
@@ -220,16 +220,16 @@ mod tests {
     fn what_failed_is_known_by_place_until_a_tunnel_stands_there() {
         let failed = FailedTunnels::default();
         let (word, url) = ("net::ERR_TUNNEL_CONNECTION_FAILED", "https://a.example/path#part");
-        assert_eq!(failed.why(url, word), None);
+        assert_eq!(failed.fault(url, word), None);
         failed.note("a.example:443", Fault::of("casement; error=x; details=\"closed\""));
-        assert_eq!(failed.why(url, word).and_then(Fault::word), Some("closed"));
-        assert_eq!(failed.why("wss://A.example", word).and_then(Fault::word), Some("closed"));
-        assert_eq!(failed.why("https://a.example:444/", word), None);
-        assert_eq!(failed.why(url, "net::ERR_CONNECTION_RESET"), None);
+        assert_eq!(failed.fault(url, word).and_then(Fault::word), Some("closed"));
+        assert_eq!(failed.fault("wss://A.example", word).and_then(Fault::word), Some("closed"));
+        assert_eq!(failed.fault("https://a.example:444/", word), None);
+        assert_eq!(failed.fault(url, "net::ERR_CONNECTION_RESET"), None);
         failed.note("a.example:443", Fault::of("casement; error=destination_unavailable"));
-        assert_eq!(failed.why(url, word), Some(Fault::Destination));
+        assert_eq!(failed.fault(url, word), Some(Fault::Destination));
         failed.note("a.example:443", None);
-        assert_eq!(failed.why(url, word), None);
+        assert_eq!(failed.fault(url, word), None);
         for n in 0..2 * MAX_FAILURES {
             failed.note(&format!("{n}.example:443"), Some(Fault::Destination));
         }

@@ -1,4 +1,4 @@
-//! The extensions of a session: those that were added and wait for the next start of Chromium, and those it was started with.
+//! The extensions of a session: those that were added and are pending until the next start of Chromium, and the loaded ones.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,36 +11,36 @@ use http::request::Parts;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 
-use crate::receive::{disk, receive};
+use crate::receive::{disk_refusal, receive, remove_directory};
 use crate::reply::{Answer, Refusal, arguments, empty};
-use crate::state::AgentState;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::extension::{ADD, ExtensionName, MAX_EXTENSION_BYTES, MAX_EXTENSIONS, is_extension_name};
 
-/// Where unpacked extensions lie until Chromium is started with them, beside those it has.
-const WAITING: &str = ".waiting";
-const WHAT: &str = "an extension";
+/// The directory of pending extensions, beside the loaded ones.
+const PENDING: &str = ".waiting";
+const DESCRIPTION: &str = "an extension";
 
-/// What is known of them. The names are checked before they come here.
-#[derive(Debug, Default)]
+/// The extensions, by their checked names.
+#[derive(Debug)]
 pub(crate) struct Extensions {
+    directory: PathBuf,
     loaded: Mutex<Vec<String>>,
-    waiting: Mutex<BTreeSet<String>>,
+    pending: Mutex<BTreeSet<String>>,
 }
 
 impl Extensions {
-    /// Whether an extension of that name was added and not yet started with.
-    pub(crate) fn waits(&self, name: &str) -> bool {
-        self.waiting.lock().contains(name)
+    /// Creates the set of extensions below `directory`; there are none yet.
+    pub(crate) fn new(directory: PathBuf) -> Self {
+        Self { directory, loaded: Mutex::default(), pending: Mutex::default() }
     }
 
-    /// Notes one that waits.
-    fn wait(&self, name: String) {
-        self.waiting.lock().insert(name);
+    /// Returns true if an extension of that name was added and is not loaded yet.
+    pub(crate) fn is_pending(&self, name: &str) -> bool {
+        self.pending.lock().contains(name)
     }
 
-    /// Those that Chromium has after `added` came.
-    pub(crate) fn after(&self, added: &[String]) -> Vec<String> {
+    /// Returns the extensions that Chromium has once `added` are loaded.
+    pub(crate) fn with_added(&self, added: &[String]) -> Vec<String> {
         let mut all = self.loaded();
         for name in added {
             if !all.contains(name) {
@@ -50,92 +50,85 @@ impl Extensions {
         all
     }
 
-    /// Those Chromium was started with, in order.
+    /// Returns the extensions that Chromium was started with, in order.
     pub(crate) fn loaded(&self) -> Vec<String> {
         self.loaded.lock().clone()
     }
 
-    /// Puts those that wait in their places, below `directory`. No Chromium may run.
-    pub(crate) fn take(&self, directory: &Path, added: &[String]) -> io::Result<()> {
-        let all = self.after(added);
+    /// Moves pending extensions to their places. Chromium must not run.
+    pub(crate) fn install(&self, added: &[String]) -> io::Result<()> {
+        let all = self.with_added(added);
         for name in added {
-            let (from, to) = (directory.join(WAITING).join(name), directory.join(name));
-            clear(&to)?;
+            let (from, to) = (self.directory.join(PENDING).join(name), self.directory.join(name));
+            remove_directory(&to)?;
             fs::rename(from, to)?;
-            self.waiting.lock().remove(name);
+            self.pending.lock().remove(name);
         }
         *self.loaded.lock() = all;
         Ok(())
     }
 
-    /// Those that are not among `taken`, which Chromium tells.
-    pub(crate) fn missing(&self, directory: &Path, taken: &[String]) -> Vec<String> {
-        let is_taken = |name: &String| taken.iter().any(|path| Path::new(path) == directory.join(name));
-        self.loaded().into_iter().filter(|name| !is_taken(name)).collect()
+    /// Returns the loaded extensions that are not in `listed`, the paths that Chromium reports.
+    pub(crate) fn missing(&self, listed: &[String]) -> Vec<String> {
+        let is_listed = |name: &String| listed.iter().any(|path| Path::new(path) == self.directory.join(name));
+        self.loaded().into_iter().filter(|name| !is_listed(name)).collect()
     }
 
-    /// Forgets those that Chromium did not take.
-    pub(crate) fn forget(&self, refused: &[String]) {
+    /// Removes the extensions that Chromium refused.
+    pub(crate) fn remove(&self, refused: &[String]) {
         self.loaded.lock().retain(|name| !refused.contains(name));
     }
 
-    /// Where Chromium finds them.
-    pub(crate) fn paths(&self, directory: &Path) -> Vec<PathBuf> {
-        self.loaded().iter().map(|name| directory.join(name)).collect()
+    /// Returns the paths of the loaded extensions.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        self.loaded().iter().map(|name| self.directory.join(name)).collect()
+    }
+
+    /// Serves `/v1/extension/…`.
+    pub(crate) async fn serve(&self, head: &Parts, body: Incoming) -> Answer {
+        match head.uri.path() {
+            ADD => self.add(arguments(head)?, body).await,
+            other => Err(Refusal::no_operation(other)),
+        }
+    }
+
+    async fn add(&self, ExtensionName { name }: ExtensionName, body: Incoming) -> Answer {
+        if !is_extension_name(&name) || name == PENDING {
+            return Err(Refusal::new(ErrorCode::BadRequest, "an extension cannot have that name"));
+        }
+        if self.pending.lock().len() >= MAX_EXTENSIONS {
+            return Err(Refusal::new(ErrorCode::LimitReached, "too many extensions wait to be loaded"));
+        }
+        let pending = self.directory.join(PENDING);
+        let archive = receive(&pending, body, MAX_EXTENSION_BYTES, DESCRIPTION).await?;
+        let unpacked = {
+            let name = name.clone();
+            tokio::task::spawn_blocking(move || unpack(archive, &pending, &name)).await
+        };
+        unpacked.map_err(|e| Refusal::new(ErrorCode::Internal, e))?.map_err(unpack_refusal)?;
+        self.pending.lock().insert(name);
+        Ok(empty())
     }
 }
 
-/// `/v1/extension/…`.
-pub(crate) async fn serve(core: &AgentState, head: &Parts, body: Incoming) -> Answer {
-    match head.uri.path() {
-        ADD => add(core, arguments(head)?, body).await,
-        other => Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {other}"))),
-    }
-}
-
-async fn add(core: &AgentState, ExtensionName { name }: ExtensionName, body: Incoming) -> Answer {
-    if !is_extension_name(&name) || name == WAITING {
-        return Err(Refusal::new(ErrorCode::BadRequest, "an extension cannot have that name"));
-    }
-    if core.extensions.waiting.lock().len() >= MAX_EXTENSIONS {
-        return Err(Refusal::new(ErrorCode::LimitReached, "too many extensions wait to be loaded"));
-    }
-    let waiting = core.config.extensions.join(WAITING);
-    let archive = receive(&waiting, body, MAX_EXTENSION_BYTES, WHAT).await?;
-    let unpacked = {
-        let name = name.clone();
-        tokio::task::spawn_blocking(move || unpack(archive, &waiting, &name)).await
-    };
-    unpacked.map_err(|e| Refusal::new(ErrorCode::Internal, e))?.map_err(unpack_refusal)?;
-    core.extensions.wait(name);
-    Ok(empty())
-}
-
-fn unpack(archive: File, waiting: &Path, name: &str) -> Result<(), ArchiveError> {
-    // Whole or not at all under its name: a directory of a name that no extension has is unpacked into.
-    static FRESH: AtomicU64 = AtomicU64::new(0);
-    let fresh = waiting.join(format!(":{}", FRESH.fetch_add(1, Ordering::Relaxed)));
-    let place = waiting.join(name);
-    fs::create_dir(&fresh)?;
-    let installed = extension::install(archive, &fresh);
+fn unpack(archive: File, pending: &Path, name: &str) -> Result<(), ArchiveError> {
+    // Unpacked under a name that no extension has, so that it appears as a whole or not at all.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let temporary = pending.join(format!(":{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+    let target = pending.join(name);
+    fs::create_dir(&temporary)?;
+    let installed = extension::install(archive, &temporary);
     if installed.is_err() {
-        clear(&fresh)?;
+        remove_directory(&temporary)?;
         return installed;
     }
-    clear(&place)?;
-    Ok(fs::rename(fresh, place)?)
-}
-
-fn clear(directory: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    remove_directory(&target)?;
+    Ok(fs::rename(temporary, target)?)
 }
 
 fn unpack_refusal(error: ArchiveError) -> Refusal {
     match error {
-        ArchiveError::Io(error) => disk(error, WHAT),
-        bad => Refusal::new(ErrorCode::NotAllowed, bad).of_field("file"),
+        ArchiveError::Io(error) => disk_refusal(error, DESCRIPTION),
+        refused => Refusal::new(ErrorCode::NotAllowed, refused).of_field("file"),
     }
 }

@@ -1,10 +1,10 @@
-//! Pictures as PNG: fast to make rather than small.
+//! PNGs of the display, encoded for speed rather than size.
 
 use crate::display::DisplayError;
 use crate::x11::{Cursor, PIXEL, X11};
 use casement_agent_protocol::Region;
 
-/// Why a picture could not be made.
+/// The reason why there is no PNG.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PictureError {
     #[error("the display gave {got} bytes for {width} × {height} pixels")]
@@ -13,14 +13,14 @@ pub(crate) enum PictureError {
     Encode(#[from] png::EncodingError),
 }
 
-/// A PNG of `region` of the display, without the mouse cursor.
+/// Returns a PNG of `region` of the display, without the mouse cursor.
 pub(crate) fn of_display(x11: &X11, region: Region) -> Result<Vec<u8>, DisplayError> {
     let mut picture = Rgb::new(region.width, region.height);
-    x11.rows(region, Cursor::Left, |row| picture.push(row))?;
+    x11.rows(region, Cursor::Hidden, |row| picture.push(row))?;
     Ok(picture.encode()?)
 }
 
-/// Pixels of red, green and blue, filled from above.
+/// Pixels of red, green and blue, row by row from the top.
 struct Rgb {
     pixels: Vec<u8>,
     width: u32,
@@ -32,7 +32,7 @@ impl Rgb {
         Self { pixels: Vec::with_capacity(width as usize * height as usize * 3), width, height }
     }
 
-    /// A row of blue, green, red and one unused byte, as a display of depth 24 keeps them.
+    /// Adds a row of blue, green, red and one unused byte, as a display of depth 24 stores them.
     fn push(&mut self, row: &[u8]) {
         let start = self.pixels.len();
         let (from, _) = row.as_chunks::<PIXEL>();
@@ -43,7 +43,7 @@ impl Rgb {
         }
     }
 
-    /// At half its sides, each pixel the middle of four; none of what is too small for it.
+    /// Scales to half the sides, each pixel the average of four; `None` if the picture is too small.
     fn halved(&self) -> Option<Self> {
         let mut half = Self::new(self.width / 2, self.height / 2);
         if half.width == 0 || half.height == 0 {
@@ -53,24 +53,24 @@ impl Rgb {
         for pair in self.pixels.chunks_exact(row * 2) {
             let (above, below) = pair.split_at(row);
             for (above, below) in above.chunks_exact(6).zip(below.chunks_exact(6)) {
-                let middle = |at: usize| {
+                let average = |at: usize| {
                     let sum = u16::from(above[at])
                         + u16::from(above[at + 3])
                         + u16::from(below[at])
                         + u16::from(below[at + 3]);
                     (sum / 4) as u8
                 };
-                half.pixels.extend([middle(0), middle(1), middle(2)]);
+                half.pixels.extend([average(0), average(1), average(2)]);
             }
         }
         Some(half)
     }
 
-    /// Each pixel as its difference to the one before it, and a deflate made for such rows: of all ways the quickest on text and
-    /// on photographs alike, for a file a fifth larger than the smallest quick one.
+    /// Encodes each pixel as its difference to the previous one, with a deflate for such rows. This is the fastest way for text and for
+    /// photographs, and its files are a fifth larger than the smallest of the fast ones.
     fn encode(&self) -> Result<Vec<u8>, PictureError> {
-        let wanted = u64::from(self.width) * u64::from(self.height) * 3;
-        if self.pixels.len() as u64 != wanted {
+        let expected = u64::from(self.width) * u64::from(self.height) * 3;
+        if self.pixels.len() as u64 != expected {
             return Err(PictureError::Length { got: self.pixels.len(), width: self.width, height: self.height });
         }
         let mut out = Vec::with_capacity(self.pixels.len() / 16);
@@ -86,13 +86,13 @@ impl Rgb {
     }
 }
 
-/// The picture at half its sides, again and again until it has at most so many bytes; none if the bytes are no picture.
-pub(crate) fn at_most(png: &[u8], bytes: usize) -> Option<Vec<u8>> {
+/// Halves the sides of a PNG until it has at most `max_bytes`; `None` if it is no PNG.
+pub(crate) fn scaled_to(png: &[u8], max_bytes: usize) -> Option<Vec<u8>> {
     let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().ok()?;
     let mut pixels = vec![0; reader.output_buffer_size()?];
     let info = reader.next_frame(&mut pixels).ok()?;
-    let (samples, eight) = (info.color_type.samples(), info.bit_depth == png::BitDepth::Eight);
-    if !eight || samples < 3 {
+    let (samples, has_8_bits) = (info.color_type.samples(), info.bit_depth == png::BitDepth::Eight);
+    if !has_8_bits || samples < 3 {
         return None;
     }
     let mut picture = Rgb::new(info.width, info.height);
@@ -100,14 +100,14 @@ pub(crate) fn at_most(png: &[u8], bytes: usize) -> Option<Vec<u8>> {
     drop(pixels);
     loop {
         let encoded = picture.encode().ok()?;
-        if encoded.len() <= bytes {
+        if encoded.len() <= max_bytes {
             return Some(encoded);
         }
         picture = picture.halved()?;
     }
 }
 
-/// Width and height a PNG claims, or nothing where the bytes are none.
+/// Returns the width and height of a PNG; `None` for other bytes.
 pub(crate) fn size(png: &[u8]) -> Option<(u32, u32)> {
     let header = png.strip_prefix(b"\x89PNG\r\n\x1a\n")?.get(8..16)?;
     let (width, height) = header.split_at(4);

@@ -1,33 +1,33 @@
-//! Browsers come after the server and the database: a page that wants every processor must not hold up the answers about other sessions.
+//! Lowers the priority of the sandbox below the server and the database, so that a busy page does not delay other sessions.
 
 use std::io;
 use std::time::Duration;
 
-/// How many steps a sandbox stands behind. At five of them it gets a third of what another program gets, where there is not enough for both.
-const STEPS: i32 = 5;
-/// Where the kernel shares the processors out among groups of processes first, a group for each session in its own sense of the word, how nice
-/// a process is matters only within its group; this file is about the group.
+/// The niceness. At 5 the sandbox gets a third of the processor time of another program when both are busy.
+const NICENESS: i32 = 5;
+/// The niceness of the process's autogroup. A kernel with autogroups shares the processors among these groups first, one for each session
+/// id, and the niceness of a process counts only within its group.
 const GROUP: &str = "/proc/self/autogroup";
-/// The kernel takes ten such wishes a second, of everybody together, and many sandboxes may start at once.
-const AGAIN_AFTER: Duration = Duration::from_millis(150);
+/// The pause between attempts: the kernel accepts ten changes a second from all processes together.
+const RETRY_BACKOFF: Duration = Duration::from_millis(150);
 const MAX_ATTEMPTS: usize = 100;
 
-/// Steps back, with all that is started from now on. To be called on the runtime.
-pub(crate) fn step_back() {
-    if let Err(error) = rustix::process::nice(STEPS) {
-        tracing::warn!(%error, "the sandbox keeps the priority it was started with");
+/// Lowers the priority of this process and of all that it starts. Must be called within a runtime.
+pub(crate) fn lower() {
+    if let Err(error) = rustix::process::nice(NICENESS) {
+        tracing::warn!(%error, "cannot lower the priority of the sandbox");
     }
-    tokio::spawn(step_back_as_group());
+    tokio::spawn(lower_group());
 }
 
-async fn step_back_as_group() {
+async fn lower_group() {
     for _ in 0..MAX_ATTEMPTS {
-        match std::fs::write(GROUP, STEPS.to_string()) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(AGAIN_AFTER).await,
-            // Done, or the kernel has no such groups.
+        match std::fs::write(GROUP, NICENESS.to_string()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(RETRY_BACKOFF).await,
+            // Done, or the kernel has no autogroups.
             Ok(()) => return,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return tracing::warn!(%error, "the sandbox keeps the priority of its group"),
+            Err(error) => return tracing::warn!(%error, "cannot lower the priority of the sandbox's group"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A body that is kept whole, in a file without a name, before anything is done with it.
+//! Stores a request's body in a file without a name, and removes directories.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,28 +12,28 @@ use tokio::io::{AsyncSeekExt as _, AsyncWriteExt as _};
 use crate::reply::Refusal;
 use casement_agent_protocol::ErrorCode;
 
-/// Puts `body`, of at most `most` bytes, into a file on the disk of `directory` that nobody else knows and that goes with its last
-/// descriptor. `what` it is, for people.
+/// Stores `body`, of at most `max_bytes`, in an unnamed file on the disk of `directory`, which disappears with its last descriptor.
+/// `description` names the content in errors.
 pub(crate) async fn receive(
     directory: &Path,
     mut body: Incoming,
-    most: u64,
-    what: &'static str,
+    max_bytes: u64,
+    description: &'static str,
 ) -> Result<File, Refusal> {
-    let refused = |error| disk(error, what);
-    let nameless = || {
+    let refused = |error| disk_refusal(error, description);
+    let unnamed = || {
         fs::create_dir_all(directory)?;
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         Ok(File::from(rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?))
     };
-    let mut file = tokio::fs::File::from_std(nameless().map_err(refused)?);
-    let mut came = 0;
+    let mut file = tokio::fs::File::from_std(unnamed().map_err(refused)?);
+    let mut received = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Refusal::new(ErrorCode::BrokenBody, error))?;
         let Ok(data) = frame.into_data() else { continue };
-        came += data.len() as u64;
-        if came > most {
-            return Err(Refusal::new(ErrorCode::TooLarge, format_args!("{what} has at most {most} bytes")));
+        received += data.len() as u64;
+        if received > max_bytes {
+            return Err(Refusal::new(ErrorCode::TooLarge, format_args!("{description} has at most {max_bytes} bytes")));
         }
         file.write_all(&data).await.map_err(refused)?;
     }
@@ -42,11 +42,19 @@ pub(crate) async fn receive(
     Ok(file.into_std().await)
 }
 
-/// It could not be kept.
-pub(crate) fn disk(error: io::Error, what: &str) -> Refusal {
+/// Creates the refusal for content that could not be stored.
+pub(crate) fn disk_refusal(error: io::Error, description: &str) -> Refusal {
     let code = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorCode::DiskFull,
         _ => ErrorCode::Internal,
     };
-    Refusal::new(code, format_args!("{what} cannot be kept: {error}"))
+    Refusal::new(code, format_args!("{description} cannot be kept: {error}"))
+}
+
+/// Removes a directory with its content, if it exists.
+pub(crate) fn remove_directory(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }

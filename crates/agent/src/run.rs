@@ -1,4 +1,4 @@
-//! The life of the agent: sockets, browser, end.
+//! The life of the agent: its sockets, the browser, its end.
 
 use std::io;
 use std::os::unix::net::UnixListener as StdUnixListener;
@@ -10,69 +10,89 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 
-use crate::state::AgentState;
-use crate::{dial, keeper, priority, serve};
+use crate::browser_handle::BrowserHandle;
+use crate::chromedriver::Chromedriver;
+use crate::computer::Computer;
+use crate::curl::Curl;
+use crate::egress::FailedTunnels;
+use crate::event_stream::StatusReports;
+use crate::extension::Extensions;
+use crate::login_page::LoginPage;
+use crate::process::Processes;
+use crate::profile::Profiles;
+use crate::replay::Replays;
+use crate::restart::RestartOperation;
+use crate::restart_queue::RestartQueue;
+use crate::screen::ScreenOperations;
+use crate::screen_capture::ScreenCapture;
+use crate::script::{RunnerConfig, Scripts};
+use crate::serve::{self, Operations};
+use crate::server_contact::ServerContact;
+use crate::status::StatusPublisher;
+use crate::supervisor::{End, Supervisor};
+use crate::telemetry::Telemetry;
+use crate::view::Views;
+use crate::{dial, priority};
 use casement_agent_protocol::{AgentConfig, ExitReason, State};
 
-/// How long those who listen have to read how it ended: the end of a browser that was up, and of one that never came up.
-const LINGER_EXITED: Duration = Duration::from_secs(2);
-const LINGER_FAILED: Duration = Duration::from_secs(10);
-/// How long whoever wants the profile or the films of a browser that ended by itself has to begin to read them.
-const LINGER_READ: Duration = Duration::from_secs(30);
-/// How long a server that has begun this sandbox has to speak to it for the first time: one that ended meanwhile never does.
-const TAKE_OVER: Duration = Duration::from_secs(45);
+/// How long readers of events have to read the end of a browser that was ready, and of one that did not start.
+const EXITED_LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+const FAILED_LINGER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the server has to begin to read the profile or the recordings of a browser that ended by itself.
+const READ_LINGER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why the agent could not even begin.
+/// The reason why the agent could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The sockets it serves were not handed to it.
+    /// Its listening sockets were not inherited.
     #[error("the agent needs its two listening sockets as descriptors 3 and 4, and LISTEN_FDS=2: {0}")]
     Sockets(#[source] io::Error),
-    /// The configuration is missing or not readable.
+    /// The configuration is missing or invalid.
     #[error("reading {path}: {source}")]
     Config {
         /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The kernel refused something basic.
+    /// The kernel refused a basic operation.
     #[error("{0}")]
     Io(#[from] io::Error),
 }
 
-/// Runs the agent with the configuration at `config` until its browser is gone or it is told to end.
+/// Runs the agent with the configuration at `config` until its browser ends or it is told to end.
 ///
-/// The two listening unix sockets are inherited as descriptors 3 (`agent`) and 4 (`dial`), announced by `LISTEN_FDS=2` in the
+/// Inherits the two listening unix sockets as descriptors 3 (`agent`) and 4 (`dial`), announced by `LISTEN_FDS=2` in the
 /// environment. Builds its own single-threaded runtime, so it must not be called from within another.
 pub fn run(config: &Path) -> ExitCode {
-    let began = Instant::now();
-    match begin(config, began) {
+    let started_at = Instant::now();
+    match start(config, started_at) {
         Ok(code) => code,
         Err(error) => {
-            tracing::error!(%error, "the agent could not begin");
+            tracing::error!(%error, "the agent could not start");
             ExitCode::FAILURE
         }
     }
 }
 
-fn begin(path: &Path, began: Instant) -> Result<ExitCode, AgentError> {
+fn start(path: &Path, started_at: Instant) -> Result<ExitCode, AgentError> {
     casement_sandbox::leave_session_keyring()?;
-    // Before anything can open a descriptor of its own.
-    let (agent, dial) = inherited().map_err(AgentError::Sockets)?;
+    // Before any other descriptor is opened.
+    let (agent, dial) = inherited_sockets().map_err(AgentError::Sockets)?;
     let unreadable = |source| AgentError::Config { path: path.display().to_string(), source };
     let text = std::fs::read(path).map_err(unreadable)?;
     let config: AgentConfig = serde_json::from_slice(&text).map_err(|e| unreadable(e.into()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?;
-    let code = runtime.block_on(life(config, agent, dial, began))?;
-    // A blocked capture must not hold up the end.
+    let code = runtime.block_on(run_until_end(config, agent, dial, started_at))?;
+    // A blocked screenshot must not delay the end.
     runtime.shutdown_background();
     Ok(code)
 }
 
-/// Takes the listening sockets. They are marked to be closed in every program started from here.
-fn inherited() -> io::Result<(StdUnixListener, StdUnixListener)> {
+/// Takes the listening sockets, which are marked to be closed in every program that is started from here.
+fn inherited_sockets() -> io::Result<(StdUnixListener, StdUnixListener)> {
     let mut inherited = listenfd::ListenFd::from_env();
     let mut take = |index: usize| {
         inherited.take_unix_listener(index)?.ok_or_else(|| io::Error::other(format!("socket {index} is missing")))
@@ -83,9 +103,9 @@ fn inherited() -> io::Result<(StdUnixListener, StdUnixListener)> {
     Ok(sockets)
 }
 
-/// Whoever started the server may have had signals ignored, as `nohup` and a shell's `&` do, and that is passed on to all that is started:
-/// no key of a terminal would end a program here. What is handled is a program's own again in whatever is started from now on.
-fn undo_ignored_signals() -> io::Result<()> {
+/// Restores the signals that the server's parent ignored, as `nohup` and a shell's `&` do. An ignored signal is inherited by every
+/// program, so that no key of a terminal would end one here; a handled one is reset to its default.
+fn restore_ignored_signals() -> io::Result<()> {
     for one in
         [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TSTP, Signal::TTIN, Signal::TTOU, Signal::USR1, Signal::USR2]
     {
@@ -94,116 +114,156 @@ fn undo_ignored_signals() -> io::Result<()> {
     Ok(())
 }
 
-async fn life(
-    config: AgentConfig,
-    agent: StdUnixListener,
-    dial: StdUnixListener,
-    began: Instant,
-) -> Result<ExitCode, AgentError> {
-    let (agent, dial) = (UnixListener::from_std(agent)?, UnixListener::from_std(dial)?);
-    let mut terminate = signal(SignalKind::terminate())?;
-    undo_ignored_signals()?;
-    priority::step_back();
-    let core = Arc::new(AgentState::new(config, began));
-    tokio::spawn(serve::serve(agent, Arc::clone(&core)));
-    let dialler = tokio::spawn(dial::serve(dial, Arc::clone(&core)));
-    let keeper = {
-        let core = Arc::clone(&core);
-        async move { keeper::keep(&core).await }
+/// The parts that are used until the agent's end.
+struct Agent {
+    status: StatusPublisher,
+    contact: Arc<ServerContact>,
+    shutdown: Arc<Notify>,
+    profiles: Arc<Profiles>,
+    replays: Arc<Replays>,
+    telemetry: Arc<Telemetry>,
+    /// True if the profile is saved even when the browser ends by itself.
+    saves_profile: bool,
+}
+
+/// Builds all parts, each with the handles that it uses.
+fn assemble(config: AgentConfig, started_at: Instant) -> (Agent, Operations, Supervisor, Arc<Chromedriver>) {
+    let status = StatusPublisher::new(&config, started_at);
+    let browser = BrowserHandle::new(status.clone(), config.debugging_port);
+    let contact = Arc::new(ServerContact::new(config.idle_end_seconds));
+    let shutdown = Arc::new(Notify::new());
+    let failed_tunnels = Arc::new(FailedTunnels::default());
+    let capture = ScreenCapture::default();
+    let (queue, restarts) = RestartQueue::new();
+    let chromedriver = Arc::new(Chromedriver::new(config.chromedriver.clone(), config.chromedriver_port));
+    let telemetry = Arc::new(Telemetry::new(browser.clone(), capture.clone(), Arc::clone(&failed_tunnels)));
+    let extensions = Arc::new(Extensions::new(config.extensions.clone()));
+    let profiles = Arc::new(Profiles::new(config.profile.clone(), status.clone(), queue.clone()));
+    let replays = Arc::new(Replays::new(browser.clone(), Arc::clone(&telemetry), config.ffmpeg.clone()));
+    let agent = Agent {
+        status: status.clone(),
+        contact: Arc::clone(&contact),
+        shutdown: Arc::clone(&shutdown),
+        profiles: Arc::clone(&profiles),
+        replays: Arc::clone(&replays),
+        telemetry: Arc::clone(&telemetry),
+        saves_profile: config.keeps_profile,
     };
-    let watched = async {
+    let operations = Operations {
+        contact: Arc::clone(&contact),
+        shutdown: Arc::clone(&shutdown),
+        reports: StatusReports { status, contact: Arc::clone(&contact) },
+        screen: ScreenOperations {
+            browser: browser.clone(),
+            capture: capture.clone(),
+            replays: Arc::clone(&replays),
+            contact,
+        },
+        restart: RestartOperation { queue, extensions: Arc::clone(&extensions), profiles: Arc::clone(&profiles) },
+        computer: Arc::new(Computer::new(browser.clone(), Arc::clone(&chromedriver))),
+        curl: Curl::new(browser.clone(), Arc::clone(&failed_tunnels)),
+        login_page: LoginPage::new(browser.clone()),
+        processes: Processes::new(browser.clone()),
+        watches: Arc::default(),
+        profiles: Arc::clone(&profiles),
+        extensions: Arc::clone(&extensions),
+        replays: Arc::clone(&replays),
+        scripts: Arc::new(Scripts::new(browser.clone(), Arc::clone(&telemetry), RunnerConfig::of(&config))),
+        telemetry: Arc::clone(&telemetry),
+        views: Views::new(browser.clone(), capture),
+    };
+    let supervisor = Supervisor {
+        config,
+        browser,
+        restarts,
+        chromedriver: Arc::clone(&chromedriver),
+        extensions,
+        profiles,
+        replays,
+        telemetry,
+        failed_tunnels,
+        shutdown,
+    };
+    (agent, operations, supervisor, chromedriver)
+}
+
+async fn run_until_end(
+    config: AgentConfig,
+    agent_socket: StdUnixListener,
+    dial_socket: StdUnixListener,
+    started_at: Instant,
+) -> Result<ExitCode, AgentError> {
+    let (agent_socket, dial_socket) = (UnixListener::from_std(agent_socket)?, UnixListener::from_std(dial_socket)?);
+    let mut terminate = signal(SignalKind::terminate())?;
+    restore_ignored_signals()?;
+    priority::lower();
+    let debugging_port = config.debugging_port;
+    let (agent, operations, mut supervisor, chromedriver) = assemble(config, started_at);
+    tokio::spawn(serve::serve(agent_socket, operations));
+    let dialler = tokio::spawn(dial::serve(dial_socket, debugging_port, chromedriver));
+    let end_requested = async {
         tokio::select! {
-            _ = terminate.recv() => core.stop.notify_one(),
-            () = never_taken_over(&core) => {
-                tracing::warn!("no server has taken the sandbox over");
-                core.end(State::Exited { reason: ExitReason::Idle }, "no server spoke".to_owned());
-                core.stop.notify_one();
-            }
-            () = forsaken(&core) => {
-                tracing::warn!("no server spoke for the configured time");
-                core.end(State::Exited { reason: ExitReason::Idle }, "no server spoke".to_owned());
-                core.stop.notify_one();
-            }
+            _ = terminate.recv() => agent.shutdown.notify_one(),
+            () = agent.contact.first_request_missed() => agent.end_idle("no server has taken the sandbox over"),
+            () = agent.contact.idle_timeout_expired() => agent.end_idle("no server spoke for the configured time"),
         }
         std::future::pending::<()>().await;
     };
-    let (state, detail) = tokio::select! {
-        ended = keeper => ended,
-        () = watched => (State::Exited { reason: ExitReason::Shutdown }, String::new()),
+    let end = tokio::select! {
+        end = supervisor.run() => end,
+        () = end_requested => unreachable!("it waits for ever"),
     };
     dialler.abort();
-    let code = conclude(&core, state, detail).await;
-    Ok(code)
+    Ok(agent.conclude(end).await)
 }
 
-/// Tells how it ended and gives those who listen the time to read it.
-async fn conclude(core: &AgentState, state: State, detail: String) -> ExitCode {
-    // The idle end has been said already, and a browser closed for it is no news.
-    let known = matches!(core.status().borrow().state, State::Exited { .. });
-    if !known {
-        tracing::info!(?state, detail, "the browser is gone");
-        core.telemetry.drain().await;
-        core.end(state.clone(), detail);
+impl Agent {
+    fn end_idle(&self, why: &str) {
+        tracing::warn!(why, "the sandbox ends");
+        self.status.end(State::Exited { reason: ExitReason::Idle }, "no server spoke".to_owned());
+        self.shutdown.notify_one();
     }
-    let by_itself = matches!(
-        state,
-        State::Exited { reason: ExitReason::Crashed | ExitReason::Oom | ExitReason::Closed | ExitReason::Hung }
-    );
-    if by_itself && (core.config.keeps_profile || core.profiles.was_loaded() || core.replays.are_buffered()) {
-        core.replays.stop_all();
-        tokio::select! {
-            () = unread(core) => {}
-            () = core.stop.notified() => {}
+
+    /// Reports the end and waits until it was read.
+    async fn conclude(&self, End { state, detail }: End) -> ExitCode {
+        // The end for the idle timeout was reported before the browser was closed for it.
+        if !matches!(self.status.state(), State::Exited { .. }) {
+            tracing::info!(?state, detail, "the browser has ended");
+            self.telemetry.drain().await;
+            self.status.end(state.clone(), detail);
         }
-    }
-    let linger = if matches!(state, State::Failed { .. }) { LINGER_FAILED } else { LINGER_EXITED };
-    let deadline = Instant::now() + linger;
-    while Instant::now() < deadline && !core.everybody_knows() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    // The last line is handed over, not yet written.
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    match state {
-        State::Exited { reason: ExitReason::Shutdown | ExitReason::Idle } => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
-    }
-}
-
-/// Returns when nobody has read the profile or a film for a while, and no film is being made.
-async fn unread(core: &AgentState) {
-    let mut deadline = Instant::now() + LINGER_READ;
-    while Instant::now() < deadline {
+        let is_unrequested = matches!(
+            state,
+            State::Exited { reason: ExitReason::Crashed | ExitReason::Oom | ExitReason::Closed | ExitReason::Hung }
+        );
+        if is_unrequested && (self.saves_profile || self.profiles.was_loaded() || !self.replays.is_empty()) {
+            self.replays.stop_all();
+            tokio::select! {
+                () = self.reads_ended() => {}
+                () = self.shutdown.notified() => {}
+            }
+        }
+        let linger = if matches!(state, State::Failed { .. }) { FAILED_LINGER_TIMEOUT } else { EXITED_LINGER_TIMEOUT };
+        let deadline = Instant::now() + linger;
+        while Instant::now() < deadline && !self.contact.is_end_reported() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // The last line is queued, but not written yet.
         tokio::time::sleep(Duration::from_millis(50)).await;
-        if core.profiles.is_read() || core.replays.are_busy() {
-            deadline = Instant::now() + LINGER_READ;
+        match state {
+            State::Exited { reason: ExitReason::Shutdown | ExitReason::Idle } => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
         }
     }
-}
 
-/// Returns if no server speaks within the time that it has for that.
-async fn never_taken_over(core: &AgentState) {
-    tokio::time::sleep(TAKE_OVER).await;
-    if core.is_taken_over() {
-        std::future::pending().await
-    }
-}
-
-/// Returns when no server has spoken for the time that is in force.
-async fn forsaken(core: &AgentState) {
-    let mut limits = core.idle_end();
-    loop {
-        let limit = match *limits.borrow_and_update() {
-            0 => None,
-            seconds => Some(Duration::from_secs(seconds)),
-        };
-        let left = match (limit, core.idle()) {
-            (Some(limit), Some(idle)) if idle >= limit => return,
-            (Some(limit), idle) => limit - idle.unwrap_or_default(),
-            (None, _) => Duration::MAX,
-        };
-        tokio::select! {
-            () = tokio::time::sleep(left) => {}
-            Ok(()) = limits.changed() => {}
+    /// Returns when the profile and the recordings were not read for a while, and no recording is being completed.
+    async fn reads_ended(&self) {
+        let mut deadline = Instant::now() + READ_LINGER_TIMEOUT;
+        while Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if self.profiles.is_read() || self.replays.is_busy() {
+                deadline = Instant::now() + READ_LINGER_TIMEOUT;
+            }
         }
     }
 }

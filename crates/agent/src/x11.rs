@@ -29,7 +29,7 @@ const COLOUR: u64 = 12;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cursor {
     Shown,
-    Left,
+    Hidden,
 }
 
 /// A connection that stays open as long as the display does. Every call here blocks, for less than a millisecond mostly; several
@@ -118,7 +118,7 @@ impl X11 {
         let (_still, patch) = match cursor {
             Cursor::Shown => (None, None),
             // The cursor must not move between the picture and what is below the cursor.
-            Cursor::Left => (Some(Still::hold(&self.connection)?), self.below_cursor(region)?),
+            Cursor::Hidden => (Some(Still::hold(&self.connection)?), self.below_cursor(region)?),
         };
         let mut row = vec![0; width * PIXEL];
         for y in region.y..region.y + region.height {

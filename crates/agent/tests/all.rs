@@ -8,6 +8,10 @@ mod cdp;
 mod client;
 #[path = "all/computer.rs"]
 mod computer;
+#[path = "all/computer_clipboard.rs"]
+mod computer_clipboard;
+#[path = "all/computer_display.rs"]
+mod computer_display;
 #[path = "all/curl.rs"]
 mod curl;
 #[path = "all/dialogs.rs"]
@@ -32,10 +36,16 @@ mod restart;
 mod sandbox;
 #[path = "all/script.rs"]
 mod script;
+#[path = "all/script_isolation.rs"]
+mod script_isolation;
 #[path = "all/session_log.rs"]
 mod session_log;
 #[path = "all/telemetry.rs"]
 mod telemetry;
+#[path = "all/telemetry_bounds.rs"]
+mod telemetry_bounds;
+#[path = "all/telemetry_changes.rs"]
+mod telemetry_changes;
 #[path = "all/view.rs"]
 mod view;
 #[path = "all/web.rs"]

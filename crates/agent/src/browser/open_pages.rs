@@ -1,65 +1,61 @@
-//! How many pages a browser may have. Each costs memory and is asked when something is asked of all of them; a page or a client that opens
-//! them without end would leave a browser that answers nobody.
+//! Limits the number of open pages. Each page takes memory and time in every operation on all pages, so that an unlimited number would
+//! make the browser unusable.
 
 use std::collections::HashSet;
 
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Browser;
 use crate::cdp::CdpError;
 
-/// Pages that may be open at once. What is opened beyond is closed again.
+/// The most open pages. Further pages are closed.
 pub(super) const MAX_OPEN: usize = 200;
 
-/// The pages that are open.
+/// The open pages, by their targets.
 #[derive(Debug, Default)]
 pub(super) struct OpenPages(Mutex<HashSet<String>>);
 
 impl OpenPages {
-    /// Notes a page; `false` if there are too many already.
+    /// Adds a page; returns false if there are too many already.
     pub(super) fn admit(&self, target: &str) -> bool {
         let mut open = self.0.lock();
         open.contains(target) || (open.len() < MAX_OPEN && open.insert(target.to_owned()))
     }
 
-    pub(super) fn left(&self, target: &str) {
+    pub(super) fn remove(&self, target: &str) {
         self.0.lock().remove(target);
     }
 
-    /// Those of `all` that are too many; what is not among them is open no more.
-    fn beyond(&self, all: &[String]) -> Vec<String> {
+    /// Replaces the open pages by `all`, and returns those that exceed the limit.
+    fn surplus(&self, all: &[String]) -> Vec<String> {
         let mut open = self.0.lock();
         open.retain(|target| all.contains(target));
-        let mut beyond = Vec::new();
+        let mut surplus = Vec::new();
         for target in all {
             if !open.contains(target) {
                 if open.len() < MAX_OPEN {
                     open.insert(target.clone());
                 } else {
-                    beyond.push(target.clone());
+                    surplus.push(target.clone());
                 }
             }
         }
-        beyond
+        surplus
     }
 }
 
 impl Browser {
-    /// Closes a page that is one too many.
+    /// Closes a page that exceeds the limit.
     pub(super) async fn close_page(&self, target: &str) {
-        tracing::debug!(most = MAX_OPEN, "a page is closed: too many are open");
-        drop(self.cdp.report(None, "Target.closeTarget", json!({ "targetId": target })).await);
+        tracing::debug!(most = MAX_OPEN, "closes a page: too many are open");
+        drop(self.cdp.send(None, "Target.closeTarget", json!({ "targetId": target })).await);
     }
 
-    /// Closes what is open beyond the bound. The browser tells of each page that opens; a flood of them may be too much to hear.
-    pub(crate) async fn close_beyond_bound(&self) -> Result<(), CdpError> {
-        let answer = self.cdp.call(None, "Target.getTargets", json!({}), super::BROWSER).await?;
-        let infos = answer["targetInfos"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let page = |info: &&Value| info["type"] == "page";
-        let all: Vec<String> =
-            infos.iter().filter(page).filter_map(|info| info["targetId"].as_str()).map(str::to_owned).collect();
-        for target in self.open_pages.beyond(&all) {
+    /// Closes the pages that exceed the limit. Needed because notices of new pages can be lost when too many open at once.
+    pub(crate) async fn close_surplus_pages(&self) -> Result<(), CdpError> {
+        let all: Vec<String> = self.page_addresses().await?.into_iter().map(|(target, _)| target).collect();
+        for target in self.open_pages.surplus(&all) {
             self.close_page(&target).await;
         }
         Ok(())
@@ -71,13 +67,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_opened_beyond_the_bound_is_reported_and_what_closed_makes_room() {
+    fn surplus_pages_are_found_and_a_closed_page_makes_room() {
         let open_pages = OpenPages::default();
         let all: Vec<String> = (0..=MAX_OPEN).map(|number| number.to_string()).collect();
         assert!(all[..MAX_OPEN].iter().all(|target| open_pages.admit(target)));
         assert!(open_pages.admit("0") && !open_pages.admit("one more"));
-        assert_eq!(open_pages.beyond(&all), [MAX_OPEN.to_string()]);
-        open_pages.left("0");
-        assert_eq!(open_pages.beyond(&all[1..]), Vec::<String>::new());
+        assert_eq!(open_pages.surplus(&all), [MAX_OPEN.to_string()]);
+        open_pages.remove("0");
+        assert_eq!(open_pages.surplus(&all[1..]), Vec::<String>::new());
     }
 }

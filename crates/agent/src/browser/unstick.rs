@@ -1,7 +1,7 @@
-//! A page that hangs in its own code is freed from it.
+//! Terminates the script in which a page hangs.
 //!
-//! A script that is ended can leave a page in a loop that it put there. Nobody can attach to such a page any more, so no further script
-//! could reach the browser at all. The session that has been attached since the start still reaches it.
+//! A script of a caller that is ended can leave an endless loop in a page. No client can attach to such a page, so no further script
+//! could connect to the browser. The session that has been attached since the start still reaches it.
 
 use std::time::Duration;
 
@@ -10,23 +10,24 @@ use serde_json::json;
 use super::Browser;
 use crate::cdp::CdpError;
 
-/// A page that has not answered for so long hangs.
-const ANSWER: Duration = Duration::from_millis(300);
-/// How long the end of what runs in it may take.
-const END: Duration = Duration::from_secs(1);
+/// How long a page may take to answer before it counts as hung.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
+/// The timeout of terminating its script.
+const TERMINATE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Browser {
-    /// Ends what runs in the kept page if it does not answer.
+    /// Terminates the script of the probe's page if the page does not answer.
     pub(crate) async fn free_stuck_page(&self) {
-        let Some(page) = self.page.lock().clone() else { return };
-        // It waits for a person.
+        let Some(page) = self.probe_page.lock().clone() else { return };
+        // It waits for an answer to its dialog.
         if self.has_dialog(&page) {
             return;
         }
-        // Told to a page at rest, it would end what runs there next.
-        if let Err(CdpError::Timeout { .. }) = self.evaluate(&page.session, "0", ANSWER).await {
-            let ended = self.cdp.call(Some(&page.session), "Runtime.terminateExecution", json!({}), END).await;
-            tracing::debug!(ended = ended.is_ok(), "a page hung when its script was ended");
+        // On an idle page this would terminate the next script.
+        if let Err(CdpError::Timeout { .. }) = self.evaluate(&page.session, "0", ANSWER_TIMEOUT).await {
+            let ended =
+                self.cdp.call(Some(&page.session), "Runtime.terminateExecution", json!({}), TERMINATE_TIMEOUT).await;
+            tracing::debug!(ended = ended.is_ok(), "terminated the script of a page that hung");
         }
     }
 }

@@ -1,9 +1,8 @@
 //! The clipboard of the browser, with a display and without one alike.
 //!
-//! Pages reach the clipboard only from a secure address and with the focus. So there is a page for it of its own, which no window
-//! shows and no client sees among its pages: in a context of its own, at an address that we answer, focused as far as it knows and
-//! with the permission. What it reads and writes is what every page of the session reads, writes, copies and pastes; on a display it is
-//! the display's clipboard. All of Unicode comes back as it went.
+//! Only a focused page with a secure URL can use the clipboard. Therefore a hidden page, which no window and no client shows, uses it:
+//! in a browser context of its own, at a URL that the agent serves, with emulated focus and the permission. All pages of the session
+//! share its clipboard, and on a display it is the display's clipboard. Unicode text is preserved.
 
 use std::time::Duration;
 
@@ -12,22 +11,21 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::cdp::{Cdp, CdpError, Notice};
+use crate::cdp::{Cdp, CdpError, Endpoint, Notice, text};
 use casement_agent_protocol::computer::MAX_CLIPBOARD_BYTES;
 
-/// The page's address. Nothing leaves for it: every request of the page is answered here.
+/// The page's URL. The agent serves all requests of the page, so that none is sent.
 const ORIGIN: &str = "https://clipboard.invalid";
-/// The browser connects to an address before it asks for it: nobody listens there.
-const NOWHERE: &str = "http://127.0.0.1:1";
-/// How long one step may take.
-const STEP: Duration = Duration::from_secs(10);
-/// How long the hidden page has to get to its address: long enough for a busy machine, since a page that could be seen takes the
-/// keyboard of a display from the one in front.
-const HIDDEN: Duration = Duration::from_secs(6);
-/// Between two looks whether the page is there.
+/// The proxy of the page. The browser connects before it sends a request, and nothing listens at this address.
+const UNUSED_PROXY: &str = "http://127.0.0.1:1";
+/// The timeout of one step.
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+/// The timeout of opening the hidden page, long enough for a busy machine: a visible page would take the keyboard focus on a display.
+const HIDDEN_PAGE_TIMEOUT: Duration = Duration::from_secs(6);
+/// How often the page is checked while it loads.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Why the clipboard could not be used.
+/// The reason why the clipboard could not be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClipboardError {
     #[error(transparent)]
@@ -38,7 +36,7 @@ pub(super) enum ClipboardError {
     TooLong,
 }
 
-/// The page. It lives as long as its connection.
+/// The page, which closes with its debugging connection.
 #[derive(Debug)]
 pub(super) struct Clipboard {
     cdp: Cdp,
@@ -46,39 +44,37 @@ pub(super) struct Clipboard {
 }
 
 impl Clipboard {
-    /// Opens the page, over a connection to the browser at `path` on `port`.
+    /// Opens the page.
     ///
-    /// A client of WebDriver BiDi makes every new page wait for its consent, and forgets to give it to those that no window shows.
-    /// Then it takes one that could be seen.
-    pub(super) async fn open(port: u16, path: &str) -> Result<Self, ClipboardError> {
-        match tokio::time::timeout(HIDDEN, Self::open_page(port, path, true)).await {
+    /// A client of WebDriver BiDi makes every new page wait for its consent, and never gives it to a hidden one. In this case a visible
+    /// page is opened.
+    pub(super) async fn open(endpoint: &Endpoint) -> Result<Self, ClipboardError> {
+        match tokio::time::timeout(HIDDEN_PAGE_TIMEOUT, Self::open_page(endpoint, true)).await {
             Ok(opened) => opened,
-            Err(_) => Self::open_page(port, path, false).await,
+            Err(_) => Self::open_page(endpoint, false).await,
         }
     }
 
-    async fn open_page(port: u16, path: &str, hidden: bool) -> Result<Self, ClipboardError> {
-        let connected = tokio::time::timeout(STEP, Cdp::connect(port, path)).await;
-        let (cdp, notices) = connected.map_err(|_| CdpError::Timeout { method: "connect", after: STEP })??;
-        let context = json!({ "disposeOnDetach": true, "proxyServer": NOWHERE });
-        let context = call(&cdp, None, "Target.createBrowserContext", context).await?;
+    async fn open_page(endpoint: &Endpoint, hidden: bool) -> Result<Self, ClipboardError> {
+        let (cdp, notices) = Cdp::connect_within(endpoint, STEP_TIMEOUT).await?;
+        let context = json!({ "disposeOnDetach": true, "proxyServer": UNUSED_PROXY });
+        let context = cdp.call(None, "Target.createBrowserContext", context, STEP_TIMEOUT).await?;
         let context = text(&context["browserContextId"]);
         let target = json!({ "url": "about:blank", "browserContextId": context, "hidden": hidden, "background": true });
-        let target = text(&call(&cdp, None, "Target.createTarget", target).await?["targetId"]);
-        let attach = json!({ "targetId": target, "flatten": true });
-        let session = text(&call(&cdp, None, "Target.attachToTarget", attach).await?["sessionId"]);
+        let target = cdp.call(None, "Target.createTarget", target, STEP_TIMEOUT).await?;
+        let session = cdp.attach(text(&target["targetId"]), STEP_TIMEOUT).await?;
         let clipboard = Self { cdp, session };
         clipboard.call("Fetch.enable", json!({ "patterns": [{ "urlPattern": "*" }] })).await?;
         clipboard.call("Emulation.setFocusEmulationEnabled", json!({ "enabled": true })).await?;
         let permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"];
         let grant = json!({ "origin": ORIGIN, "permissions": permissions, "browserContextId": context });
-        call(&clipboard.cdp, None, "Browser.grantPermissions", grant).await?;
-        clipboard.go_there(notices).await?;
+        clipboard.cdp.call(None, "Browser.grantPermissions", grant, STEP_TIMEOUT).await?;
+        clipboard.load(notices).await?;
         Ok(clipboard)
     }
 
-    /// Opens the address, and answers the one request that it takes.
-    async fn go_there(&self, mut notices: mpsc::Receiver<Notice>) -> Result<(), ClipboardError> {
+    /// Loads the page and serves its one request.
+    async fn load(&self, mut notices: mpsc::Receiver<Notice>) -> Result<(), ClipboardError> {
         let request = async {
             while let Some(notice) = notices.recv().await {
                 if notice.method == "Fetch.requestPaused" {
@@ -88,9 +84,9 @@ impl Clipboard {
             Err(CdpError::Closed)
         };
         let (opened, answered) = tokio::join!(self.call("Page.navigate", json!({ "url": ORIGIN })), async {
-            let request = tokio::time::timeout(STEP, request)
+            let request = tokio::time::timeout(STEP_TIMEOUT, request)
                 .await
-                .map_err(|_| CdpError::Timeout { method: "Fetch.requestPaused", after: STEP })??;
+                .map_err(|_| CdpError::Timeout { method: "Fetch.requestPaused", after: STEP_TIMEOUT })??;
             let answer = json!({
                 "requestId": request, "responseCode": 200, "body": STANDARD.encode("<!doctype html>"),
                 "responseHeaders": [{ "name": "content-type", "value": "text/html" }],
@@ -99,24 +95,24 @@ impl Clipboard {
         });
         opened?;
         answered?;
-        let there = format!("location.origin === '{ORIGIN}' && document.readyState === 'complete'");
-        let waiting = async {
-            while self.evaluate(&there).await? != Value::Bool(true) {
+        let is_loaded = format!("location.origin === '{ORIGIN}' && document.readyState === 'complete'");
+        let loaded = async {
+            while self.evaluate(&is_loaded).await? != Value::Bool(true) {
                 tokio::time::sleep(CHECK_INTERVAL).await;
             }
             Ok::<_, ClipboardError>(())
         };
-        let late = |_| CdpError::Timeout { method: "Page.navigate", after: STEP };
-        tokio::time::timeout(STEP, waiting).await.map_err(late)?
+        let late = |_| CdpError::Timeout { method: "Page.navigate", after: STEP_TIMEOUT };
+        tokio::time::timeout(STEP_TIMEOUT, loaded).await.map_err(late)?
     }
 
-    /// Whether the browser still knows the page.
-    pub(super) async fn is_there(&self) -> bool {
+    /// Returns true if the page is still open.
+    pub(super) async fn is_open(&self) -> bool {
         self.evaluate("1").await.is_ok()
     }
 
     pub(super) async fn write(&self, text: &str) -> Result<(), ClipboardError> {
-        // Every JSON text is one of the page's language, too.
+        // A JSON string is a JavaScript literal.
         self.evaluate(&format!("navigator.clipboard.writeText({})", Value::from(text))).await.map(drop)
     }
 
@@ -131,7 +127,7 @@ impl Clipboard {
     }
 
     async fn call(&self, method: &'static str, params: Value) -> Result<Value, CdpError> {
-        call(&self.cdp, Some(&self.session), method, params).await
+        self.cdp.call(Some(&self.session), method, params, STEP_TIMEOUT).await
     }
 
     async fn evaluate(&self, expression: &str) -> Result<Value, ClipboardError> {
@@ -142,12 +138,4 @@ impl Clipboard {
         }
         Ok(answer["result"]["value"].take())
     }
-}
-
-async fn call(cdp: &Cdp, session: Option<&str>, method: &'static str, params: Value) -> Result<Value, CdpError> {
-    cdp.call(session, method, params, STEP).await
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }

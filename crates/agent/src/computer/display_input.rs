@@ -8,10 +8,10 @@ use x11rb::protocol::xfixes::ConnectionExt as _;
 use x11rb::protocol::xproto::ConnectionExt as _;
 use x11rb::protocol::xtest::ConnectionExt as _;
 
-use super::KeySym;
+use super::key_sym::KeySym;
 use super::keyboard::{self, Keyboard};
 use super::signs::{focus, settle};
-use crate::display::{DisplayError, off_the_loop};
+use crate::display::{DisplayError, blocking};
 use crate::x11::X11;
 use casement_agent_protocol::computer::{Button, Point};
 
@@ -47,7 +47,7 @@ impl DisplayInput {
         work: impl FnOnce(&X11, &mut Keyboard) -> Result<T, DisplayError> + Send + 'static,
     ) -> Result<T, DisplayError> {
         let (x11, keyboard) = (Arc::clone(&self.x11), Arc::clone(&self.keyboard));
-        off_the_loop(move || {
+        blocking(move || {
             let done = work(&x11, &mut keyboard.lock())?;
             x11.connection.flush().map_err(DisplayError::x)?;
             Ok(done)

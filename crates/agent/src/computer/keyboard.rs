@@ -9,19 +9,14 @@ use std::collections::{HashMap, HashSet};
 use x11rb::protocol::xproto::{ConnectionExt as _, KeyButMask};
 use x11rb::protocol::xtest::ConnectionExt as _;
 
-use super::KeySym;
 use super::announce::announce;
+use super::key_sym::{CAPS_LOCK, KeySym, SHIFT_KEYS, is_command};
 use super::signs::settle;
 use crate::display::DisplayError;
 use crate::x11::X11;
 
 const KEY_PRESS: u8 = 2;
 const KEY_RELEASE: u8 = 3;
-const SHIFT: KeySym = 0xffe1;
-const CAPS_LOCK: KeySym = 0xffe5;
-const SHIFTS: std::ops::RangeInclusive<KeySym> = 0xffe1..=0xffe2;
-/// With one of them a key is a command: Control, and Meta, Alt, Super, Hyper.
-const COMMANDS: [std::ops::RangeInclusive<KeySym>; 2] = [0xffe3..=0xffe4, 0xffe7..=0xffee];
 /// Columns of a key: two levels of two groups.
 const COLUMNS: usize = 4;
 
@@ -68,11 +63,8 @@ impl Keyboard {
             self.symbols(*code)
                 .is_some_and(|all| all.iter().all(|one| *one == 0) || (ours.contains(code) && all[0] == all[1]))
         };
-        let (mut buffered, mut new): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
-        buffered.extend(ours.iter().filter(|code| free(code)));
-        new.extend((first..=last).filter(|code| !ours.contains(code) && free(code)));
-        new.append(&mut buffered);
-        self.spare = new;
+        let untouched = (first..=last).filter(|code| !ours.contains(code) && free(code));
+        self.spare = untouched.chain(ours.iter().copied().filter(|code| free(code))).collect();
         Ok(())
     }
 
@@ -138,8 +130,8 @@ impl Keyboard {
         if let Some(code) = self.held.get(&key) {
             return Ok((*code, true));
         }
-        let holds = |keys: &std::ops::RangeInclusive<KeySym>| self.held.keys().any(|held| keys.contains(held));
-        let (shift, command) = (holds(&SHIFTS), COMMANDS.iter().any(holds));
+        let shift = self.held.keys().any(|held| SHIFT_KEYS.contains(held));
+        let command = self.held.keys().any(|held| is_command(*held));
         let exact = |keystroke: &Keystroke| command || !is_written(key) || keystroke.shift == shift;
         let code = match self.find(key).filter(exact) {
             Some(keystroke) => keystroke.code,
@@ -208,7 +200,7 @@ impl Keyboard {
     }
 
     fn strike(&self, x11: &X11, strokes: &[Keystroke]) -> Result<(), DisplayError> {
-        let shift = self.find(SHIFT).map(|keystroke| keystroke.code);
+        let shift = self.find(*SHIFT_KEYS.start()).map(|keystroke| keystroke.code);
         let mut shifted = false;
         for keystroke in strokes {
             if let Some(shift) = shift.filter(|_| keystroke.shift != shifted) {

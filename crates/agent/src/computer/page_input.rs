@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::KeySym;
+use super::key_sym::KeySym;
 use super::us_keys::{self, ALT, CONTROL, Definition, META, SHIFT};
 use crate::browser::{Browser, Page};
 use crate::cdp::CdpError;
@@ -66,9 +66,9 @@ impl PageInput {
             self.browser.detach(&page).await;
         }
         let page = self.browser.attach(front, EVENT).await?;
-        // Nothing is asked of a page that has one open; whoever listens to it has heard.
+        // A page with an open dialog answers no call; its dialog is tracked already.
         if !self.browser.has_dialog(&page) {
-            self.browser.subscribe_dialogs(&page).await?;
+            self.browser.track_dialogs(&page).await?;
         }
         self.typed.clear();
         self.page = Some(page);

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_as_many_steps_as_requested_for() {
+    fn a_line_has_as_many_steps_as_requested() {
         let (from, to) = (Point { x: 10, y: 20 }, Point { x: 0, y: 40 });
         let places: Vec<_> = line(from, to, 4).map(|place| (place.x, place.y)).collect();
         assert_eq!(places, [(8, 25), (5, 30), (3, 35), (0, 40)]);

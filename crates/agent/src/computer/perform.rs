@@ -1,23 +1,19 @@
-//! What hands do, one action after the other, and how they let go.
+//! Performs input actions one after the other, and releases what they hold.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::KeySym;
 use super::input_devices::{InputDevices, InputError};
+use super::key_sym::{KeySym, SHIFT_KEYS, is_command};
 use super::path;
 use casement_agent_protocol::computer::{Action, Button, ClickKind, Point};
 
-const SHIFT: [KeySym; 2] = [0xffe1, 0xffe2];
-/// Control, Meta, Alt, Super: with one of them a letter is a command.
-const COMMANDS: std::ops::RangeInclusive<KeySym> = 0xffe3..=0xffee;
-const CAPS_LOCKS: std::ops::RangeInclusive<KeySym> = 0xffe5..=0xffe6;
-/// Characters typed at once; between two such parts a caller who has gone is noticed.
-const TYPED_AT_ONCE: usize = 128;
+/// How many characters are typed at once. Between two batches a disconnect of the caller is noticed.
+const TYPING_BATCH: usize = 128;
 
-/// Something that is pressed and will be let go.
+/// A pressed key or button that will be released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pressed {
     Key(KeySym),
@@ -26,43 +22,43 @@ pub(super) enum Pressed {
 
 type Done = Result<(), InputError>;
 
-/// Hands at work. What they press is noted, so that it can be let go when the work breaks off.
-pub(super) struct Work<'h> {
-    pub(super) hands: &'h mut InputDevices,
-    pub(super) pressed: &'h mut Vec<Pressed>,
-    /// Cancelled when nobody waits any more. Looked at in every pause: what is being sent is sent whole, and known to be.
-    pub(super) gone: &'h CancellationToken,
+/// Performs the actions of one call. Records what it presses, so that it can be released if the call fails.
+pub(super) struct Performer<'d> {
+    pub(super) devices: &'d mut InputDevices,
+    pub(super) pressed: &'d mut Vec<Pressed>,
+    /// Cancelled when the caller has disconnected. Checked in every pause, so that every event is sent completely.
+    pub(super) cancelled: &'d CancellationToken,
 }
 
-/// Lets go of everything, in the reverse order. What cannot be let go is gone: its page or its display.
-pub(super) async fn let_go(hands: &mut InputDevices, pressed: &mut Vec<Pressed>) {
+/// Releases everything, in reverse order. A key or button that cannot be released belongs to a page or a display that has gone.
+pub(super) async fn release_all(devices: &mut InputDevices, pressed: &mut Vec<Pressed>) {
     while let Some(held) = pressed.pop() {
-        let gone = match held {
-            Pressed::Key(key) => hands.key(key, false).await,
-            Pressed::Button(button) => hands.button(button, false).await,
+        let released = match held {
+            Pressed::Key(key) => devices.key(key, false).await,
+            Pressed::Button(button) => devices.button(button, false).await,
         };
-        if let Err(error) = gone {
-            tracing::debug!(%error, "what was held could not be let go");
+        if let Err(error) = released {
+            tracing::debug!(%error, "cannot release a key or button");
         }
     }
-    if let Err(error) = hands.end().await {
-        tracing::debug!(%error, "what was let go was not taken");
+    if let Err(error) = devices.end().await {
+        tracing::debug!(%error, "the release of keys and buttons was not accepted");
     }
 }
 
-impl Work<'_> {
-    pub(super) async fn act(&mut self, action: &Action) -> Done {
+impl Performer<'_> {
+    pub(super) async fn perform(&mut self, action: &Action) -> Done {
         match action {
             Action::Sleep { duration_ms } => {
                 return self.pause(Duration::from_millis(*duration_ms)).await;
             }
-            Action::Cursor { hidden } => return self.hands.cursor(*hidden).await,
-            _ => self.hands.begin().await?,
+            Action::Cursor { hidden } => return self.devices.cursor(*hidden).await,
+            _ => self.devices.begin().await?,
         }
         match action {
             Action::Click { at, button, kind, times, hold } => {
                 let held = self.hold(hold).await?;
-                self.hands.move_to(*at).await?;
+                self.devices.move_to(*at).await?;
                 self.click(*button, *kind, *times).await?;
                 self.release(held).await?;
             }
@@ -70,7 +66,7 @@ impl Work<'_> {
                 let held = self.hold(hold).await?;
                 match smooth {
                     true => self.glide(*to, duration_ms.map(Duration::from_millis)).await?,
-                    false => self.hands.move_to(*to).await?,
+                    false => self.devices.move_to(*to).await?,
                 }
                 self.release(held).await?;
             }
@@ -81,8 +77,8 @@ impl Work<'_> {
             }
             Action::Scroll { at, right, down, hold } => {
                 let held = self.hold(hold).await?;
-                self.hands.move_to(*at).await?;
-                self.hands.wheel(*right, *down).await?;
+                self.devices.move_to(*at).await?;
+                self.devices.wheel(*right, *down).await?;
                 self.release(held).await?;
             }
             Action::Press { chords, duration_ms, hold } => {
@@ -91,10 +87,10 @@ impl Work<'_> {
                 self.release(held).await?;
             }
             Action::Type { text, delay_ms } => self.type_text(text, Duration::from_millis(*delay_ms)).await?,
-            Action::Key { key, down } => self.hands.hold(*key, *down).await?,
+            Action::Key { key, down } => self.devices.hold(*key, *down).await?,
             Action::Cursor { .. } | Action::Sleep { .. } => {}
         }
-        self.hands.end().await
+        self.devices.end().await
     }
 
     async fn pause(&self, duration: Duration) -> Done {
@@ -104,17 +100,17 @@ impl Work<'_> {
     async fn until(&self, moment: Instant) -> Done {
         tokio::select! {
             biased;
-            () = self.gone.cancelled() => Err(InputError::Gone),
+            () = self.cancelled.cancelled() => Err(InputError::Cancelled),
             () = sleep_until(moment) => Ok(()),
         }
     }
 
     async fn press(&mut self, key: KeySym) -> Done {
         self.pressed.push(Pressed::Key(key));
-        self.hands.key(key, true).await
+        self.devices.key(key, true).await
     }
 
-    /// Presses keys; answers how many things were pressed before.
+    /// Presses keys and returns how many keys and buttons were pressed before.
     async fn hold(&mut self, keys: &[KeySym]) -> Result<usize, InputError> {
         let before = self.pressed.len();
         for key in keys {
@@ -123,13 +119,13 @@ impl Work<'_> {
         Ok(before)
     }
 
-    /// Lets go of what was pressed since.
+    /// Releases what was pressed after the first `before`.
     async fn release(&mut self, before: usize) -> Done {
         while self.pressed.len() > before {
             let Some(held) = self.pressed.last().copied() else { break };
             match held {
-                Pressed::Key(key) => self.hands.key(key, false).await?,
-                Pressed::Button(button) => self.hands.button(button, false).await?,
+                Pressed::Key(key) => self.devices.key(key, false).await?,
+                Pressed::Button(button) => self.devices.button(button, false).await?,
             }
             self.pressed.pop();
         }
@@ -143,27 +139,27 @@ impl Work<'_> {
             self.pressed.push(Pressed::Button(button));
         }
         match kind {
-            ClickKind::Click => self.hands.click(button, times).await?,
+            ClickKind::Click => self.devices.click(button, times).await?,
             ClickKind::Down | ClickKind::Up => {
                 for _ in 0..times {
-                    self.hands.button(button, kind == ClickKind::Down).await?;
+                    self.devices.button(button, kind == ClickKind::Down).await?;
                 }
             }
         }
-        // It stays as was asked for.
+        // The button stays in the requested state.
         self.pressed.truncate(before);
         Ok(())
     }
 
     /// Moves along a curve.
     async fn glide(&mut self, to: Point, within: Option<Duration>) -> Done {
-        let from = self.hands.mouse().await?;
-        let display = self.hands.size().await?;
+        let from = self.devices.mouse().await?;
+        let display = self.devices.size().await?;
         let within = within.unwrap_or_else(|| path::duration(from, to));
         let (places, pause) = path::curve(from, to, within, side(from, to), display);
         let mut next = Instant::now();
         for place in places {
-            self.hands.move_to(place).await?;
+            self.devices.move_to(place).await?;
             next += pause;
             self.until(next).await?;
         }
@@ -177,9 +173,9 @@ impl Work<'_> {
         };
         let Some((first, rest)) = path.split_first() else { return Ok(()) };
         let before = self.pressed.len();
-        self.hands.move_to(*first).await?;
+        self.devices.move_to(*first).await?;
         self.pressed.push(Pressed::Button(*button));
-        self.hands.button(*button, true).await?;
+        self.devices.button(*button, true).await?;
         self.pause(Duration::from_millis(*delay_ms)).await?;
         let mut from = *first;
         let whole: f64 = path.windows(2).map(|pair| path::distance(pair[0], pair[1])).sum();
@@ -189,7 +185,7 @@ impl Work<'_> {
                 self.glide(*to, duration_ms.map(|ms| Duration::from_millis(ms).mul_f64(part))).await?;
             } else {
                 for place in path::line(from, *to, *steps_per_segment) {
-                    self.hands.move_to(place).await?;
+                    self.devices.move_to(place).await?;
                     self.pause(Duration::from_millis(*step_delay_ms)).await?;
                 }
             }
@@ -198,11 +194,11 @@ impl Work<'_> {
         self.release(before).await
     }
 
-    /// Chord after chord, or with a duration all of them at once.
+    /// Presses chord after chord, or with a duration all of them at once.
     async fn chords(&mut self, chords: &[Vec<KeySym>], duration: Duration) -> Done {
         let before = self.pressed.len();
         for chord in chords {
-            for key in self.written(chord) {
+            for key in self.chord_keys(chord) {
                 self.press(key).await?;
             }
             if duration.is_zero() {
@@ -213,31 +209,31 @@ impl Work<'_> {
         self.release(before).await
     }
 
-    /// The keys of a chord as they are pressed. With a command key a capital letter means the key of that letter, as it stands in
-    /// menus; without one, Shift is added where the symbol needs it.
-    fn written(&self, chord: &[KeySym]) -> Vec<KeySym> {
+    /// Returns the keys of a chord as they are pressed. With a command key a capital letter means the key of that letter, as in menus;
+    /// without one, Shift is added if the symbol needs it.
+    fn chord_keys(&self, chord: &[KeySym]) -> Vec<KeySym> {
         let held =
             || self.pressed.iter().filter_map(|held| if let Pressed::Key(key) = held { Some(key) } else { None });
         let with = |wanted: &dyn Fn(&KeySym) -> bool| chord.iter().chain(held()).any(wanted);
-        let command = with(&|key| COMMANDS.contains(key) && !CAPS_LOCKS.contains(key));
-        let shift = with(&|key| SHIFT.contains(key));
+        let command = with(&|key| is_command(*key));
+        let shift = with(&|key| SHIFT_KEYS.contains(key));
         let lower = |key: &KeySym| match u8::try_from(*key).map(char::from) {
             Ok(letter) if command && letter.is_ascii_uppercase() => KeySym::from(letter.to_ascii_lowercase()),
             _ => *key,
         };
         let mut keys: Vec<_> = chord.iter().map(lower).collect();
-        if !shift && let Some(at) = keys.iter().position(|key| self.hands.is_shifted(*key)) {
-            keys.insert(at, SHIFT[0]);
+        if !shift && let Some(at) = keys.iter().position(|key| self.devices.is_shifted(*key)) {
+            keys.insert(at, *SHIFT_KEYS.start());
         }
         keys
     }
 
     async fn type_text(&mut self, text: &str, delay: Duration) -> Done {
         let keys = symbols(text);
-        let at_once = if delay.is_zero() { TYPED_AT_ONCE } else { 1 };
+        let at_once = if delay.is_zero() { TYPING_BATCH } else { 1 };
         let mut next = Instant::now();
         for part in keys.chunks(at_once) {
-            self.hands.write(part.to_vec()).await?;
+            self.devices.write(part.to_vec()).await?;
             next += delay;
             self.until(next).await?;
         }
@@ -245,13 +241,13 @@ impl Work<'_> {
     }
 }
 
-/// The key of each character.
+/// Returns the key of each character.
 fn symbols(text: &str) -> Vec<KeySym> {
     let mut keys = Vec::with_capacity(text.len());
     let mut last = '\0';
     for c in text.chars() {
         match (last, c) {
-            // One end of a line, written with two characters.
+            // A line end of two characters.
             ('\r', '\n') => {}
             (_, '\n' | '\r') => keys.push(0xff0d),
             (_, '\t') => keys.push(0xff09),
@@ -263,7 +259,7 @@ fn symbols(text: &str) -> Vec<KeySym> {
     keys
 }
 
-/// Which way a curve bends, from -1 to 1: another for every way, the same for the same way.
+/// Returns the direction in which a curve bends, from -1 to 1. It depends on the two points only.
 fn side(from: Point, to: Point) -> f64 {
     let mixed = [from.x, from.y, to.x, to.y]
         .into_iter()

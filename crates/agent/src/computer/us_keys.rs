@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::KeySym;
+use super::key_sym::KeySym;
 
 /// The bits of modifiers in the protocol.
 pub(super) const ALT: u8 = 1;

@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, Stat, statat};
 use super::fault::{Fault, Field};
 use super::names::Names;
 use super::path::{Place, Spot};
+use crate::reply::line;
 use casement_agent_protocol::fs::Entry;
 
 /// Entries in one line of a listing.
@@ -78,9 +79,7 @@ impl Make for Listing {
         if batch.is_empty() {
             return Ok(None);
         }
-        let mut line = serde_json::to_vec(&batch)?;
-        line.push(b'\n');
-        Ok(Some(line.into()))
+        Ok(Some(line(&batch)))
     }
 }
 

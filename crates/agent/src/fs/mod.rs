@@ -28,8 +28,6 @@ use self::receive::blocking;
 pub(crate) use self::watch::Watches;
 use self::zip::pack::Archive;
 use crate::reply::{self, Answer, Refusal, arguments, empty, ok, read};
-use crate::state::AgentState;
-use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::fs::{
     DELETE_DIRECTORY, DELETE_FILE, INFO, LIST, MAKE_DIRECTORY, MOVE, PERMISSIONS, Path, READ, UNWATCH, UNZIP, UPLOAD,
     WATCH, WATCH_EVENTS, WRITE, WatchId, ZIP,
@@ -39,7 +37,7 @@ const BYTES: &str = "application/octet-stream";
 const LINES: &str = "application/x-ndjson";
 
 /// Does what the caller asks for.
-pub(crate) async fn serve(core: &Arc<AgentState>, head: &Parts, body: Incoming) -> Answer {
+pub(crate) async fn serve(watches: &Arc<Watches>, head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         LIST => {
             let Path { path } = read(body).await?;
@@ -64,16 +62,16 @@ pub(crate) async fn serve(core: &Arc<AgentState>, head: &Parts, body: Incoming) 
             Ok(reply::stream(BYTES, pieces(archive)))
         }
         WATCH => {
-            let watch_id = core.watches.start(read(body).await?).await?;
+            let watch_id = watches.start(read(body).await?).await?;
             ok(&WatchId { watch_id })
         }
         WATCH_EVENTS => {
             let WatchId { watch_id } = read(body).await?;
-            Ok(reply::stream(LINES, core.watches.read(&watch_id).await?.boxed()))
+            Ok(reply::stream(LINES, watches.read(&watch_id).await?.boxed()))
         }
         UNWATCH => {
             let WatchId { watch_id } = read(body).await?;
-            core.watches.stop(&watch_id)?;
+            watches.stop(&watch_id)?;
             Ok(empty())
         }
         _ => change(head, body).await,
@@ -109,7 +107,7 @@ async fn change(head: &Parts, body: Incoming) -> Answer {
             let requested = read(body).await?;
             blocking(move || change::permissions(&requested)).await?;
         }
-        other => return Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {other}"))),
+        other => return Err(Refusal::no_operation(other)),
     }
     Ok(empty())
 }

@@ -175,9 +175,9 @@ impl Walk {
         }
         let ours = |opened: &OwnedFd| is_kernels(opened).is_ok_and(|is_kernels| !is_kernels);
         let entered = self.spot().map(|(directory, name)| open_directory(directory, name));
-        let buffered: usize = self.levels.iter().map(|level| level.names.text.len()).sum();
+        let held: usize = self.levels.iter().map(|level| level.names.text.len()).sum();
         let level = entered.and_then(Result::ok).filter(ours).and_then(|directory| {
-            let names = Names::within(directory.as_fd(), MAX_NAME_BYTES.saturating_sub(buffered));
+            let names = Names::within(directory.as_fd(), MAX_NAME_BYTES.saturating_sub(held));
             self.too_wide |= names.as_ref().is_err_and(|error| Errno::from_io_error(error) == Some(Errno::TOOBIG));
             Some(Level { names: names.ok()?, directory })
         });

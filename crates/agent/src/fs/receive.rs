@@ -106,13 +106,13 @@ pub(super) async fn upload(mut body: Incoming) -> Result<(), Fault> {
             return Err(Fault::broken("too many files, or too long a path"));
         }
         let path = String::from_utf8(content.into()).map_err(Fault::broken)?;
-        let (buffered, path) = blocking(move || {
+        let (extended, path) = blocking(move || {
             let mut made = made;
             made.directories(above(&path), DIRECTORY_MODE, Field::Uploaded)?;
             Ok((made, path))
         })
         .await?;
-        made = buffered;
+        made = extended;
         filling = Some(Filling::begin(path, FILE_MODE, Field::Uploaded).await?);
     }
     blocking(move || {

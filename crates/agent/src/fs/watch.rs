@@ -28,6 +28,7 @@ use super::fault::{Fault, Field};
 use super::names::{Walk, open_directory};
 use super::path::Place;
 use super::receive::blocking;
+use crate::reply::line;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::fs::{Change, ChangeKind, MAX_WATCHES, Watch, WatchLine};
 
@@ -102,10 +103,10 @@ impl Watches {
         }
         let (watches, name) = (Arc::clone(self), id.clone());
         tokio::spawn(async move {
-            let reported = ChangeSink { sender, waiting: Arc::clone(&running.waiting) };
+            let sink = ChangeSink { sender, waiting: Arc::clone(&running.waiting) };
             let why = tokio::select! {
                 () = running.stop.cancelled() => STOPPED,
-                why = eyes.watch(&reported) => why,
+                why = eyes.watch(&sink) => why,
             };
             watches.known().end(&name, why);
         });
@@ -167,9 +168,7 @@ impl Watches {
                         WatchLine::Ended { ended: has_ended(watches.why_ended(&id).filter(|why| *why != STOPPED)?) }
                     }
                 };
-                let mut line = serde_json::to_vec(&seen).unwrap_or_default();
-                line.push(b'\n');
-                Some(Ok(Bytes::from(line)))
+                Some(Ok(line(&seen)))
             })
         }))
     }
@@ -240,14 +239,14 @@ impl Eyes {
     }
 
     /// Looks at all directories below one that is looked at, and tells what is in them to who is given.
-    fn below(&mut self, directory: OwnedFd, at: &Path, reported: Option<&ChangeSink>) -> Result<(), &'static str> {
+    fn below(&mut self, directory: OwnedFd, at: &Path, sink: Option<&ChangeSink>) -> Result<(), &'static str> {
         let Ok(mut walk) = Walk::new(directory, at.to_owned()) else { return Ok(()) };
         while let Some(found) = walk.next() {
             let is_dir = FileType::from_raw_mode(found.stat.st_mode) == FileType::Directory;
             let place = at.join(walk.path());
             let is_ours = |part: &OsStr| is_unused_name(part.as_bytes());
-            if let Some(reported) = reported.filter(|_| !walk.path().iter().any(is_ours)) {
-                reported.report(ChangeKind::Create, &place, is_dir)?;
+            if let Some(sink) = sink.filter(|_| !walk.path().iter().any(is_ours)) {
+                sink.report(ChangeKind::Create, &place, is_dir)?;
                 self.found.insert(place.clone());
             }
             // What is gone again, or may not be read, cannot be looked at.
@@ -271,7 +270,7 @@ impl Eyes {
     }
 
     /// Tells what happens until the watch is over. Answers why it is.
-    async fn watch(mut self, reported: &ChangeSink) -> &'static str {
+    async fn watch(mut self, sink: &ChangeSink) -> &'static str {
         loop {
             let batch = match self.inotify.readable().await {
                 Ok(mut ready) => match ready.try_io(|inotify| events(inotify.get_ref())) {
@@ -285,14 +284,14 @@ impl Eyes {
                 Err(_) => return FAILED,
             };
             for event in batch {
-                if let Err(why) = self.event(event, reported) {
+                if let Err(why) = self.event(event, sink) {
                     return why;
                 }
             }
         }
     }
 
-    fn event(&mut self, event: Event, reported: &ChangeSink) -> Result<(), &'static str> {
+    fn event(&mut self, event: Event, sink: &ChangeSink) -> Result<(), &'static str> {
         let Event { number, flags, name } = event;
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             return Err(BEHIND);
@@ -324,12 +323,12 @@ impl Eyes {
         if self.found.remove(&place) && flags.contains(ReadFlags::CREATE) {
             return Ok(());
         }
-        reported.report(kind, &place, is_dir)?;
+        sink.report(kind, &place, is_dir)?;
         if !(is_dir && self.recursive) {
             return Ok(());
         }
         match kind {
-            ChangeKind::Create => self.came(&place, reported),
+            ChangeKind::Create => self.came(&place, sink),
             ChangeKind::Rename => {
                 self.went(&place);
                 Ok(())
@@ -339,13 +338,13 @@ impl Eyes {
     }
 
     /// A directory came to be. What was put into it before we looked is told now.
-    fn came(&mut self, place: &Path, reported: &ChangeSink) -> Result<(), &'static str> {
+    fn came(&mut self, place: &Path, sink: &ChangeSink) -> Result<(), &'static str> {
         let Some(parent) = place.parent().and_then(|parent| parent.to_str()) else { return Ok(()) };
         let Ok((parent, _)) = Place::directory(parent, Field::Path) else { return Ok(()) };
         let Some(name) = place.file_name() else { return Ok(()) };
         let Ok(directory) = open_directory(parent.as_fd(), name) else { return Ok(()) };
         self.look_at(&directory, place.to_owned())?;
-        self.below(directory, place, Some(reported))
+        self.below(directory, place, Some(sink))
     }
 
     /// A directory was moved away. If it only got another name, that is told next, and it is looked at again.
@@ -416,10 +415,10 @@ mod tests {
         fs::write(place("new/below").join(&ours), "").expect("written");
 
         let (sender, mut changes) = mpsc::unbounded_channel();
-        let reported = ChangeSink { sender, waiting: Arc::default() };
+        let sink = ChangeSink { sender, waiting: Arc::default() };
         let watching = async {
             tokio::select! {
-                why = eyes.watch(&reported) => panic!("it has ended: {why}"),
+                why = eyes.watch(&sink) => panic!("it has ended: {why}"),
                 all = async {
                     let mut all = until(root.path(), &mut changes, (ChangeKind::Create, "new/before")).await;
                     fs::write(place("marked"), "").expect("written");

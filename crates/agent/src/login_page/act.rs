@@ -50,7 +50,7 @@ impl Tab {
     /// Does these things, in order.
     pub(super) async fn act(&self, acts: Vec<Act>) -> Result<(), ActionError> {
         let page = self.page()?;
-        self.cdp.report(Some(&page.session), "Page.bringToFront", json!({})).await?;
+        self.cdp.send(Some(&page.session), "Page.bringToFront", json!({})).await?;
         let typed = acts.iter().rposition(|act| matches!(act, Act::Fill { .. } | Act::FillCode { .. }));
         for (at, act) in acts.into_iter().enumerate() {
             // Each act may have changed everything.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::tab::{Attached, CALL, Tab};
+use super::tab::{Attached, CALL_TIMEOUT, Tab};
 use crate::cdp::CdpError;
 
 /// What is called in a document.
@@ -38,7 +38,8 @@ impl Tab {
     pub(super) async fn documents(&self, page: &Attached, within: Duration) -> Result<Vec<Document>, CdpError> {
         let mut found: Vec<Document> = Vec::new();
         for attached in self.attached(page) {
-            let tree = self.cdp.call(Some(&attached.session), "Page.getFrameTree", json!({}), within.min(CALL)).await;
+            let tree =
+                self.cdp.call(Some(&attached.session), "Page.getFrameTree", json!({}), within.min(CALL_TIMEOUT)).await;
             match tree {
                 Ok(tree) => collect(&tree["frameTree"], &attached, attached.parent.clone(), 0, &mut found),
                 Err(error) if found.is_empty() => return Err(error),
@@ -119,8 +120,8 @@ impl Tab {
         });
         let answer = self.cdp.call(Some(&document.session), METHOD, call, within).await?;
         if let Some(thrown) = answer.get("exceptionDetails") {
-            let given = thrown["exception"]["description"].as_str().or(thrown["text"].as_str()).unwrap_or_default();
-            return Err(CdpError::Refused { method: METHOD, message: given.chars().take(300).collect() });
+            let reason = thrown["exception"]["description"].as_str().or(thrown["text"].as_str()).unwrap_or_default();
+            return Err(CdpError::Refused { method: METHOD, message: reason.chars().take(300).collect() });
         }
         Ok(answer)
     }

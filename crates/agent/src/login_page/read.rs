@@ -86,12 +86,12 @@ struct Place {
 
 impl Tab {
     /// What the page shows now.
-    pub(super) async fn look(&self, page: &Attached, settled: bool) -> Result<Reading, CdpError> {
+    pub(super) async fn read(&self, page: &Attached, is_settled: bool) -> Result<Reading, CdpError> {
         let documents = self.documents(page, DOCUMENT).await?;
         let reported = join_all(documents.iter().map(|document| self.report(document))).await;
         // Where frames stand is asked after what is around them has been read: layers are counted then.
         let places = join_all((0..documents.len()).map(|at| self.place(&documents, at))).await;
-        let mut merged = Merged { reading: Reading { settled, ..Reading::default() }, ..Merged::default() };
+        let mut merged = Merged { reading: Reading { settled: is_settled, ..Reading::default() }, ..Merged::default() };
         for ((document, reported), at) in documents.iter().zip(reported).zip(0..) {
             match reported {
                 Ok(reported) => merged.add(document, reported, at, &places),
@@ -143,8 +143,8 @@ impl Tab {
         let roots = described["node"]["shadowRoots"].as_array()?;
         let root = roots.iter().find(|root| root["shadowRootType"] == "closed")?["backendNodeId"].as_i64()?;
         let root = self.resolve(document, root, PLACE).await?;
-        let buffered = [json!({ "objectId": host }), json!({ "objectId": root })];
-        self.ask(document, "keep", &buffered, PLACE).await.ok().map(drop)
+        let pair = [json!({ "objectId": host }), json!({ "objectId": root })];
+        self.ask(document, "keep", &pair, PLACE).await.ok().map(drop)
     }
 
     async fn place(&self, documents: &[Document], at: usize) -> Option<Place> {

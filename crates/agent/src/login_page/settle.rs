@@ -37,7 +37,7 @@ impl Tab {
             if rested && self.quiet_since().is_some() && self.quiet_since() == before {
                 return Ok(true);
             }
-            if Instant::now() >= until || self.gone() {
+            if Instant::now() >= until || self.is_gone() {
                 return Ok(false);
             }
         }
@@ -54,7 +54,7 @@ impl Tab {
                 Some(since) => since + QUIET,
                 None => self.next_given_up().unwrap_or(until),
             };
-            if now >= until || self.gone() {
+            if now >= until || self.is_gone() {
                 return false;
             }
             // Either something is heard, or the time has come.
@@ -75,7 +75,7 @@ impl Tab {
     }
 
     /// Waits until something happens to the page, or until `until`.
-    pub(super) async fn happens(&self, page: &Attached, until: Instant) {
+    pub(super) async fn wait_for_change(&self, page: &Attached, until: Instant) {
         let mut changes = self.changes();
         changes.borrow_and_update();
         let left = until.saturating_duration_since(Instant::now());

@@ -10,10 +10,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::cdp::{Cdp, CdpError, Notice};
+use crate::cdp::{Cdp, CdpError, Endpoint, Notice, text};
 
 /// Deadline of a call that does not wait for a page's scripts.
-pub(super) const CALL: Duration = Duration::from_secs(10);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests on their way that are remembered.
 const MAX_REQUESTS: usize = 300;
 /// Frames with processes of their own that are attached.
@@ -83,10 +83,8 @@ pub(super) struct Tab {
 
 impl Tab {
     /// Attaches to the page `target`.
-    pub(super) async fn attach(port: u16, path: &str, target: &str) -> Result<Self, CdpError> {
-        let (cdp, notices) = tokio::time::timeout(CALL, Cdp::connect(port, path))
-            .await
-            .map_err(|_| CdpError::Timeout { method: "connect", after: CALL })??;
+    pub(super) async fn attach(endpoint: &Endpoint, target: &str) -> Result<Self, CdpError> {
+        let (cdp, notices) = Cdp::connect_within(endpoint, CALL_TIMEOUT).await?;
         let cdp = Arc::new(cdp);
         let received = Arc::new(Mutex::new(TabEvent::default()));
         let changed = watch::Sender::new(0);
@@ -95,7 +93,7 @@ impl Tab {
         let session = attach(&tab.cdp, target).await?;
         tab.lock().main = Some(Attached { session, target: target.to_owned(), parent: None });
         let pages = json!({ "discover": true, "filter": [{ "type": "page" }] });
-        tab.cdp.call(None, "Target.setDiscoverTargets", pages, CALL).await?;
+        tab.cdp.call(None, "Target.setDiscoverTargets", pages, CALL_TIMEOUT).await?;
         Ok(tab)
     }
 
@@ -104,7 +102,7 @@ impl Tab {
     }
 
     /// Whether the page, or the browser, is gone.
-    pub(super) fn gone(&self) -> bool {
+    pub(super) fn is_gone(&self) -> bool {
         let received = self.lock();
         received.gone || received.main.is_none()
     }
@@ -135,7 +133,7 @@ impl Tab {
     }
 
     /// A document is about to be replaced.
-    pub(super) fn will_open(&self) {
+    pub(super) fn begin_navigation(&self) {
         let mut received = self.lock();
         received.dialogs.clear();
         received.failed.clear();
@@ -177,9 +175,7 @@ fn lock(received: &Mutex<TabEvent>) -> MutexGuard<'_, TabEvent> {
 }
 
 async fn attach(cdp: &Cdp, target: &str) -> Result<String, CdpError> {
-    let requested = json!({ "targetId": target, "flatten": true });
-    let answer = cdp.call(None, "Target.attachToTarget", requested, CALL).await?;
-    let session = answer["sessionId"].as_str().unwrap_or_default().to_owned();
+    let session = cdp.attach(target, CALL_TIMEOUT).await?;
     set_up(cdp, &session).await?;
     Ok(session)
 }
@@ -191,12 +187,12 @@ async fn set_up(cdp: &Cdp, session: &str) -> Result<(), CdpError> {
     });
     // No bytes of what is sent are kept for us, and nothing of what is posted.
     let network = json!({ "maxTotalBufferSize": 0, "maxResourceBufferSize": 0, "maxPostDataSize": 0 });
-    cdp.report(Some(session), "Page.enable", json!({})).await?;
-    cdp.report(Some(session), "Network.enable", network).await?;
+    cdp.send(Some(session), "Page.enable", json!({})).await?;
+    cdp.send(Some(session), "Network.enable", network).await?;
     // The profile brings service workers and a cache that others may have filled: what a site is, its own server says.
-    cdp.report(Some(session), "Network.setBypassServiceWorker", json!({ "bypass": true })).await?;
-    cdp.report(Some(session), "Network.setCacheDisabled", json!({ "cacheDisabled": true })).await?;
-    cdp.report(Some(session), "Target.setAutoAttach", frames).await
+    cdp.send(Some(session), "Network.setBypassServiceWorker", json!({ "bypass": true })).await?;
+    cdp.send(Some(session), "Network.setCacheDisabled", json!({ "cacheDisabled": true })).await?;
+    cdp.send(Some(session), "Target.setAutoAttach", frames).await
 }
 
 async fn heed(
@@ -213,10 +209,10 @@ async fn heed(
             Some(Todo::SetUp(session)) => drop(set_up(&cdp, &session).await),
             Some(Todo::Answer { session, agree }) => {
                 let answer = json!({ "accept": agree });
-                drop(cdp.report(Some(&session), "Page.handleJavaScriptDialog", answer).await);
+                drop(cdp.send(Some(&session), "Page.handleJavaScriptDialog", answer).await);
             }
             Some(Todo::Close(target)) => {
-                drop(cdp.report(None, "Target.closeTarget", json!({ "targetId": target })).await);
+                drop(cdp.send(None, "Target.closeTarget", json!({ "targetId": target })).await);
             }
             Some(Todo::Adopt(target)) => {
                 // The answers of these calls come over another task, so that waiting here holds up only what is told.
@@ -362,8 +358,4 @@ impl TabEvent {
             self.last = Some(Instant::now());
         }
     }
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::launch::{Input, drain, launch};
 use super::{exit_code, tree};
-use crate::reply::{self, Answer, Refusal};
+use crate::reply::{self, Answer, Refusal, line};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::process::{Exec, Executed, MAX_EXEC_OUTPUT};
 
@@ -114,9 +114,7 @@ fn keep_open(ends: Vec<Receiver>, leftovers: &Arc<Semaphore>) {
 }
 
 fn answer(executed: &Executed, out: Vec<u8>, err: Vec<u8>) -> http::Response<reply::Body> {
-    let mut line = serde_json::to_vec(executed).unwrap_or_default();
-    line.push(b'\n');
-    let rest = VecDeque::from([Bytes::from(line), Bytes::from(out), Bytes::from(err)]);
+    let rest = VecDeque::from([line(executed), Bytes::from(out), Bytes::from(err)]);
     reply::stream(
         "application/octet-stream",
         stream::unfold(rest, |mut rest| async move {

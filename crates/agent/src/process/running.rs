@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use super::launch::{self, Launched, drain, write_some};
 use super::ring::Ring;
 use super::{RETENTION, exit_code, tree};
-use crate::reply::Refusal;
+use crate::reply::{Refusal, line};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::process::{Output, OutputStream, ProcessStatus, Signal, TerminalSize};
 
@@ -262,10 +262,4 @@ enum Next {
     Data(Bytes, u64),
     End(Bytes),
     Wait,
-}
-
-fn line(output: &Output) -> Bytes {
-    let mut line = serde_json::to_vec(output).unwrap_or_default();
-    line.push(b'\n');
-    line.into()
 }

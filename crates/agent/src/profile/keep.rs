@@ -68,7 +68,7 @@ const LEFT_OUT: &[&str] = &[
 const OF_DATABASES: &[&str] = &["LOCK", "LOG", "LOG.old"];
 
 /// Whether what lies at `path`, relative to the user data directory, is kept. Nothing is below what is not.
-pub(super) fn is_buffered(path: &Path) -> bool {
+pub(super) fn is_saved(path: &Path) -> bool {
     let mut parts = path.components().map(Component::as_os_str);
     if parts.next() != Some(OsStr::new(MAX_BUFFERED_BYTES)) {
         return false;
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_a_person_would_miss_is_stored_and_nothing_else() {
-        for buffered in [
+        for saved in [
             "Default",
             "Default/Cookies",
             "Default/Cookies-journal",
@@ -95,7 +95,7 @@ mod tests {
             "Default/Storage/ext/Cache",
             "Default/whatever comes",
         ] {
-            assert!(is_buffered(Path::new(buffered)), "{buffered}");
+            assert!(is_saved(Path::new(saved)), "{saved}");
         }
         for left_out in [
             "",
@@ -110,7 +110,7 @@ mod tests {
             "Default/Login Data For Account-journal",
             "Default/IndexedDB/x.leveldb/LOCK",
         ] {
-            assert!(!is_buffered(Path::new(left_out)), "{left_out}");
+            assert!(!is_saved(Path::new(left_out)), "{left_out}");
         }
     }
 }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use tar::{EntryType, Header};
 use zstd::stream::write::Encoder;
 
-use super::keep::is_buffered;
+use super::keep::is_saved;
 use crate::fs::{Found, Make, Walk};
 use crate::reply::Refusal;
 use casement_agent_protocol::ErrorCode;
@@ -179,7 +179,7 @@ fn next_buffered(walk: &mut Walk) -> Option<Found> {
     loop {
         let found = walk.next()?;
         let plain = is_directory(&found) || FileType::from_raw_mode(found.stat.st_mode) == FileType::RegularFile;
-        if plain && is_buffered(walk.path()) {
+        if plain && is_saved(walk.path()) {
             return Some(found);
         }
         walk.skip();

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use tar::{Builder, EntryType, Header};
 
 use super::pack::Archive;
-use super::unpack::{Limits, Unusable, unpack};
+use super::unpack::{Limits, UnpackError, unpack};
 use crate::fs::Make as _;
 
 const LIMITS: Limits = Limits { entries: 1000, bytes: 1 << 20 };
@@ -123,7 +123,7 @@ fn archive(entries: &[(Header, Vec<u8>)]) -> Vec<u8> {
 }
 
 /// Unpacks it where nothing may be left.
-fn refused(content: &[u8], what: &str) -> Unusable {
+fn refused(content: &[u8], what: &str) -> UnpackError {
     let place = tempfile::tempdir().expect("a directory");
     let inner = place.path().join("inner");
     fs::create_dir(&inner).expect("it can be made");
@@ -162,7 +162,7 @@ fn archives_that_hold_what_no_one_should_unpack_are_refused() {
         ("a link through a long name", [long(5), of_kind(EntryType::Symlink)].concat()),
     ] {
         let fault = refused(&compressed(&archive(&entries)), what);
-        assert!(matches!(fault, Unusable::Refused(_)), "{what}: {fault}");
+        assert!(matches!(fault, UnpackError::Refused(_)), "{what}: {fault}");
     }
 }
 
@@ -172,7 +172,7 @@ fn archives_that_are_cut_or_altered_are_refused() {
     let files = fill(place.path());
     let whole = pack(place.path());
     for length in [0, 1, 10, whole.len() / 2, whole.len() - 5, whole.len() - 1] {
-        assert!(matches!(refused(&whole[..length], "cut"), Unusable::Unreadable(_)), "cut to {length}");
+        assert!(matches!(refused(&whole[..length], "cut"), UnpackError::Unreadable(_)), "cut to {length}");
     }
     for at in (0..whole.len()).step_by(whole.len().div_ceil(40)) {
         let mut altered = whole.clone();
@@ -190,10 +190,10 @@ fn archives_that_are_cut_or_altered_are_refused() {
     // As a whole stream that says less than it did.
     for length in [512, plain.len() / 2 / 512 * 512, plain.len() / 2, plain.len() - 1024] {
         let cut = compressed(&plain[..length]);
-        assert!(matches!(refused(&cut, "cut inside"), Unusable::Unreadable(_)), "cut inside to {length}");
+        assert!(matches!(refused(&cut, "cut inside"), UnpackError::Unreadable(_)), "cut inside to {length}");
     }
     let bare = compressed(&archive(&[entry(EntryType::GNULongName, b"././@LongLink", b"Default/x\0")]));
-    assert!(matches!(refused(&bare, "a name of nothing"), Unusable::Unreadable(_)));
+    assert!(matches!(refused(&bare, "a name of nothing"), UnpackError::Unreadable(_)));
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn archives_that_grow_without_end_are_refused() {
         }
     });
     assert!(many.len() < 64 << 10);
-    assert!(matches!(refused(&many, "many entries"), Unusable::Refused(_)));
+    assert!(matches!(refused(&many, "many entries"), UnpackError::Refused(_)));
     for name in ["Default/x", "other"] {
         let large = bomb(&|out| {
             let (mut header, _) = entry(EntryType::Regular, name.as_bytes(), b"");

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use tar::{Entry, EntryType};
 use zstd::stream::read::Decoder;
 
-use super::keep::is_buffered;
+use super::keep::is_saved;
 use casement_agent_protocol::profile::{MAX_PROFILE_ENTRIES, MAX_UNPACKED_BYTES};
 
 /// The longest path of an entry, the longest part of one, and how many directories deep one may lie.
@@ -28,7 +28,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// An archive was not unpacked.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unusable {
+pub(super) enum UnpackError {
     /// It is cut, altered, or none.
     #[error("the profile's archive cannot be read: {0}")]
     Unreadable(io::Error),
@@ -48,7 +48,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    pub(super) const USUAL: Self = Self { entries: MAX_PROFILE_ENTRIES, bytes: MAX_UNPACKED_BYTES };
+    pub(super) const DEFAULT: Self = Self { entries: MAX_PROFILE_ENTRIES, bytes: MAX_UNPACKED_BYTES };
 
     /// Of all that comes out of it: headers and the ends of blocks come on top of what the files have.
     fn in_all(self) -> u64 {
@@ -57,8 +57,8 @@ impl Limits {
 }
 
 /// Unpacks what of `archive` belongs to a profile into `target`, which is not there. What fails leaves nothing.
-pub(super) fn unpack(archive: &File, limits: Limits, target: &Path) -> Result<(), Unusable> {
-    let unpacked = fs::DirBuilder::new().mode(0o700).create(target).map_err(Unusable::Io);
+pub(super) fn unpack(archive: &File, limits: Limits, target: &Path) -> Result<(), UnpackError> {
+    let unpacked = fs::DirBuilder::new().mode(0o700).create(target).map_err(UnpackError::Io);
     let unpacked = unpacked.and_then(|()| unpack_into(archive, limits, target));
     if unpacked.is_err()
         && let Err(error) = fs::remove_dir_all(target)
@@ -68,14 +68,14 @@ pub(super) fn unpack(archive: &File, limits: Limits, target: &Path) -> Result<()
     unpacked
 }
 
-fn unpack_into(archive: &File, limits: Limits, target: &Path) -> Result<(), Unusable> {
-    let mut decoder = Decoder::new(archive).map_err(Unusable::Unreadable)?;
-    decoder.window_log_max(WINDOW).map_err(Unusable::Unreadable)?;
+fn unpack_into(archive: &File, limits: Limits, target: &Path) -> Result<(), UnpackError> {
+    let mut decoder = Decoder::new(archive).map_err(UnpackError::Unreadable)?;
+    decoder.window_log_max(WINDOW).map_err(UnpackError::Unreadable)?;
     let mut archive = tar::Archive::new(Counted { inner: decoder, came: 0, most: limits.in_all(), empty: 0 });
     let (mut entries, mut long_name) = (0, None);
     // Raw: a name that stands in an entry of its own is read here, within bounds.
-    for entry in archive.entries().map_err(Unusable::Unreadable)?.raw(true) {
-        let mut entry = entry.map_err(Unusable::Unreadable)?;
+    for entry in archive.entries().map_err(UnpackError::Unreadable)?.raw(true) {
+        let mut entry = entry.map_err(UnpackError::Unreadable)?;
         entries += 1;
         if entries > limits.entries {
             return Err(refused(format!("has more than {} entries", limits.entries)));
@@ -90,16 +90,16 @@ fn unpack_into(archive: &File, limits: Limits, target: &Path) -> Result<(), Unus
         if !matches!(kind, EntryType::Regular | EntryType::Directory) {
             return Err(unsafe_entry(&name, "is neither a file nor a directory"));
         }
-        if is_buffered(&path) {
+        if is_saved(&path) {
             let made = if kind.is_dir() { make(&target.join(&path)) } else { write(&mut entry, &target.join(&path)) };
             made.map_err(|fault| fault.of(&name))?;
         }
     }
     let mut behind = archive.into_inner();
     // To the end: only there its checksum stands.
-    io::copy(&mut behind, &mut io::sink()).map_err(Unusable::Unreadable)?;
+    io::copy(&mut behind, &mut io::sink()).map_err(UnpackError::Unreadable)?;
     if behind.empty < END || long_name.is_some() {
-        return Err(Unusable::Unreadable(ErrorKind::UnexpectedEof.into()));
+        return Err(UnpackError::Unreadable(ErrorKind::UnexpectedEof.into()));
     }
     Ok(())
 }
@@ -128,9 +128,9 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-fn read_name(entry: &mut Entry<'_, impl Read>) -> Result<Vec<u8>, Unusable> {
+fn read_name(entry: &mut Entry<'_, impl Read>) -> Result<Vec<u8>, UnpackError> {
     let mut name = Vec::new();
-    entry.take(MAX_BYTES as u64 + 2).read_to_end(&mut name).map_err(Unusable::Unreadable)?;
+    entry.take(MAX_BYTES as u64 + 2).read_to_end(&mut name).map_err(UnpackError::Unreadable)?;
     if name.last() == Some(&0) {
         name.pop();
     }
@@ -138,7 +138,7 @@ fn read_name(entry: &mut Entry<'_, impl Read>) -> Result<Vec<u8>, Unusable> {
 }
 
 /// The path that a name stands for: relative, of plain parts.
-fn checked(name: &[u8]) -> Result<PathBuf, Unusable> {
+fn checked(name: &[u8]) -> Result<PathBuf, UnpackError> {
     let path = name.strip_suffix(b"/").unwrap_or(name);
     if path.len() > MAX_BYTES {
         return Err(unsafe_entry(name, "has too long a name"));
@@ -167,13 +167,13 @@ enum Fault {
 }
 
 impl Fault {
-    fn of(self, name: &[u8]) -> Unusable {
+    fn of(self, name: &[u8]) -> UnpackError {
         match self {
-            Self::Reading(error) => Unusable::Unreadable(error),
+            Self::Reading(error) => UnpackError::Unreadable(error),
             Self::Writing(error) => match error.kind() {
                 ErrorKind::AlreadyExists => unsafe_entry(name, "is there twice"),
                 ErrorKind::NotADirectory => unsafe_entry(name, "lies in what is a file"),
-                _ => Unusable::Io(error),
+                _ => UnpackError::Io(error),
             },
         }
     }
@@ -204,11 +204,11 @@ fn write(entry: &mut Entry<'_, impl Read>, path: &Path) -> Result<(), Fault> {
     }
 }
 
-fn refused(why: String) -> Unusable {
-    Unusable::Refused(why)
+fn refused(why: String) -> UnpackError {
+    UnpackError::Refused(why)
 }
 
-fn unsafe_entry(name: &[u8], why: &str) -> Unusable {
+fn unsafe_entry(name: &[u8], why: &str) -> UnpackError {
     // A name is somebody's input: as much of it as helps, and nothing that moves a terminal's cursor.
     let shown: String = String::from_utf8_lossy(name).chars().take(100).flat_map(char::escape_default).collect();
     refused(format!("has an entry {shown} that {why}"))

@@ -1,4 +1,4 @@
-//! The program that makes the film: how it is called, and how it ended.
+//! ffmpeg, which encodes and joins videos.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -9,18 +9,18 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
-/// How long it may take to write what it has when it is told to end.
-const CLOSING: Duration = Duration::from_secs(15);
-/// How long joining and copying a film of the largest size may take.
-const COPYING: Duration = Duration::from_secs(300);
-/// What is kept of its complaints, in bytes.
-const COMPLAINTS: usize = 600;
-/// The longest side of a film, in pixels: what players can be expected to play.
+/// How long ffmpeg may take to complete a video.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(15);
+/// The timeout of joining the parts of a video of the largest size.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(300);
+/// The most buffered bytes of its error output.
+const MAX_ERROR_BYTES: usize = 600;
+/// The longest side of a video that players can be expected to play, in pixels.
 const MAX_SIDE: u32 = 3840;
-/// Smaller pictures are padded: the encoder works in blocks of this many pixels.
+/// The shortest side: the encoder works in blocks of this many pixels, and smaller frames are padded.
 const MIN_SIDE: u32 = 16;
 
-/// The size of a film, in pixels: both even, as its colours are kept for two by two of them.
+/// The size of a video, in pixels. Both sides are even, because colours are stored for blocks of two by two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) width: u32,
@@ -28,7 +28,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// The film that shows pictures of this size: as they are, or scaled down to what players can play.
+    /// Returns the size of the video of frames of this size, scaled down if players could not play it.
     pub(super) fn of(width: u32, height: u32) -> Self {
         let longest = width.max(height).max(MAX_SIDE);
         let side = |side: u32| {
@@ -39,18 +39,18 @@ impl Size {
     }
 }
 
-/// Where the pictures come from.
+/// The source of the frames.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// An X display, from its upper left corner, the cursor included.
+    /// An X display, from its upper left corner, with the cursor.
     Display { name: String, width: u32, height: u32 },
-    /// JPEG pictures with their times, on its standard input.
-    Pictures,
+    /// JPEGs with their times, on its standard input.
+    Frames,
 }
 
-/// How a film is made.
+/// The parameters of an encoding.
 #[derive(Debug)]
-pub(super) struct Video {
+pub(super) struct Encoding {
     pub(super) program: PathBuf,
     pub(super) source: Source,
     pub(super) framerate: u32,
@@ -58,97 +58,97 @@ pub(super) struct Video {
     pub(super) to: PathBuf,
 }
 
-/// The running program. Dropping it kills it.
+/// A running ffmpeg. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Ffmpeg {
     child: Child,
-    complaints: Arc<Mutex<Vec<u8>>>,
-    /// Of a display: takes the letter that ends it.
+    errors: Arc<Mutex<Vec<u8>>>,
+    /// Its standard input, where the letter `q` ends the encoding of a display.
     stdin: Option<ChildStdin>,
 }
 
 impl Ffmpeg {
-    /// Begins to film.
-    pub(super) fn video(video: &Video) -> Result<Self, String> {
-        let mut command = quiet(&video.program);
-        let rate = video.framerate.to_string();
-        match &video.source {
+    /// Starts an encoding.
+    pub(super) fn start(encoding: &Encoding) -> Result<Self, String> {
+        let mut command = command(&encoding.program);
+        let rate = encoding.framerate.to_string();
+        match &encoding.source {
             Source::Display { name, width, height } => {
                 command.args(["-f", "x11grab", "-draw_mouse", "1", "-framerate", &rate]);
                 command.args(["-video_size", &format!("{width}x{height}"), "-i", name]);
             }
-            Source::Pictures => {
-                // Nothing is to be guessed, so nothing needs to be awaited.
+            Source::Frames => {
+                // The format is known, so that no data is probed before the start.
                 command.args(["-probesize", "32", "-analyzeduration", "0", "-f", "matroska", "-i", "pipe:0"]);
             }
         }
-        let Size { width, height } = video.size;
+        let Size { width, height } = encoding.size;
         let fit = format!(
             "scale={width}:{height}:force_original_aspect_ratio=decrease,pad={width}:{height}:(ow-iw)/2:(oh-ih)/2,\
              setsar=1,format=yuv420p"
         );
         command.args(["-vf", &fit, "-fps_mode", "cfr", "-r", &rate, "-an", "-c:v", "libx264", "-preset", "ultrafast"]);
-        command.args(["-threads", "1", "-crf", "26", "-g", &(video.framerate * 2).to_string()]);
-        // A piece every two seconds at most: whatever ends this program, what was written before can be played.
+        command.args(["-threads", "1", "-crf", "26", "-g", &(encoding.framerate * 2).to_string()]);
+        // A fragment at least every two seconds, so that the written part can be played after a crash.
         command.args(["-f", "mp4", "-movflags", "+frag_keyframe+empty_moov+default_base_moof", "-flush_packets", "1"]);
-        command.arg("-y").arg(&video.to).stdin(Stdio::piped());
+        command.arg("-y").arg(&encoding.to).stdin(Stdio::piped());
         Self::spawn(command)
     }
 
     fn spawn(mut command: Command) -> Result<Self, String> {
         let mut child = command.spawn().map_err(|error| format!("ffmpeg could not be started: {error}"))?;
-        let complaints = Arc::default();
+        let errors = Arc::default();
         if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(keep_complaints(stderr, Arc::clone(&complaints)));
+            tokio::spawn(read_errors(stderr, Arc::clone(&errors)));
         }
         let stdin = child.stdin.take();
-        Ok(Self { child, complaints, stdin })
+        Ok(Self { child, errors, stdin })
     }
 
-    /// Its process, while it runs.
+    /// Returns its process id while it runs.
     pub(super) fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Where pictures are written to; closing it ends the film.
-    pub(super) fn pictures(&mut self) -> Option<ChildStdin> {
+    /// Takes the input for frames; closing it ends the video.
+    pub(super) fn frame_input(&mut self) -> Option<ChildStdin> {
         self.stdin.take()
     }
 
-    /// Waits for its end and says why it was not a good one.
+    /// Waits for its end and returns the reason of a failure.
     pub(super) async fn ended(&mut self) -> Result<(), String> {
         let status = self.child.wait().await.map_err(|error| error.to_string())?;
-        self.judge(status).await
+        self.check_status(status).await
     }
 
-    /// Ends the film, and waits until all of it is written.
+    /// Ends the video and waits until it is written completely.
     pub(super) async fn finish(mut self) -> Result<(), String> {
         if let Some(mut stdin) = self.stdin.take() {
-            // Gone already: its status tells.
+            // If it has ended already, its status tells why.
             drop(stdin.write_all(b"q").await);
         }
-        match tokio::time::timeout(CLOSING, self.child.wait()).await {
-            Ok(Ok(status)) => self.judge(status).await,
+        match tokio::time::timeout(FINISH_TIMEOUT, self.child.wait()).await {
+            Ok(Ok(status)) => self.check_status(status).await,
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("ffmpeg did not end within {} s", CLOSING.as_secs())),
+            Err(_) => Err(format!("ffmpeg did not end within {} s", FINISH_TIMEOUT.as_secs())),
         }
     }
 
-    async fn judge(&self, status: ExitStatus) -> Result<(), String> {
+    async fn check_status(&self, status: ExitStatus) -> Result<(), String> {
         if status.success() {
             return Ok(());
         }
-        // What it wrote last may not be read yet.
+        // Its last output may not be read yet.
         tokio::task::yield_now().await;
-        let complaints = self.complaints.lock();
-        let text = String::from_utf8_lossy(&complaints).trim().replace('\n', "; ");
+        let errors = self.errors.lock();
+        let text = String::from_utf8_lossy(&errors).trim().replace('\n', "; ");
         Err(format!("ffmpeg ended: {status}{}{text}", if text.is_empty() { "" } else { "; " }))
     }
 }
 
-/// Makes one file of `parts`, in order, whose beginning tells where everything is. What was filmed is copied as it is.
+/// Joins `parts` in order to one file with its index at the beginning, without encoding again.
 pub(super) async fn join(program: &Path, parts: &[PathBuf], to: &Path) -> Result<(), String> {
-    let mut command = quiet(program);
+    let mut command = command(program);
     let list = to.with_extension("txt");
     match parts {
         [one] => drop(command.arg("-i").arg(one)),
@@ -160,26 +160,26 @@ pub(super) async fn join(program: &Path, parts: &[PathBuf], to: &Path) -> Result
     }
     command.args(["-c", "copy", "-movflags", "+faststart", "-f", "mp4", "-y"]).arg(to).stdin(Stdio::null());
     let mut copying = Ffmpeg::spawn(command)?;
-    let ended = tokio::time::timeout(COPYING, copying.ended()).await;
+    let ended = tokio::time::timeout(JOIN_TIMEOUT, copying.ended()).await;
     drop(std::fs::remove_file(&list));
-    ended.map_err(|_| format!("the film was not joined within {} s", COPYING.as_secs()))?
+    ended.map_err(|_| format!("the film was not joined within {} s", JOIN_TIMEOUT.as_secs()))?
 }
 
-/// Says nothing but errors, and gives way to everything else.
-fn quiet(program: &Path) -> Command {
+/// Creates a command with low priority that prints only errors.
+fn command(program: &Path) -> Command {
     let mut command = Command::new("/usr/bin/nice");
     command.args(["-n", "10"]).arg(program).args(["-hide_banner", "-loglevel", "error", "-nostats"]);
     command.stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
     command
 }
 
-async fn keep_complaints(mut stderr: ChildStderr, buffered: Arc<Mutex<Vec<u8>>>) {
+async fn read_errors(mut stderr: ChildStderr, errors: Arc<Mutex<Vec<u8>>>) {
     let mut buffer = [0; 512];
     while let Ok(length @ 1..) = stderr.read(&mut buffer).await {
-        let mut buffered = buffered.lock();
-        buffered.extend_from_slice(&buffer[..length]);
-        let surplus = buffered.len().saturating_sub(COMPLAINTS);
-        buffered.drain(..surplus);
+        let mut errors = errors.lock();
+        errors.extend_from_slice(&buffer[..length]);
+        let surplus = errors.len().saturating_sub(MAX_ERROR_BYTES);
+        errors.drain(..surplus);
     }
 }
 

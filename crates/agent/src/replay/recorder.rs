@@ -1,4 +1,4 @@
-//! The life of one recording: parts, each filmed by an ffmpeg of its own, joined at the end.
+//! One recording: parts, each encoded by an ffmpeg process of its own, and joined at the end.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::ffmpeg::{self, Ffmpeg, Size, Source, Video as Filming};
+use super::ffmpeg::{self, Encoding, Ffmpeg, Size, Source};
 use super::file::Video;
-use super::{Progress, Recording, now, screencast};
-use crate::state::AgentState;
+use super::{Progress, Recording, Replays, screencast};
+use crate::clock::now;
 use crate::telemetry::Phase;
 use casement_agent_protocol::replay::ReplayState;
 
-/// How often the size of the film is looked at.
-const MEASURE: Duration = Duration::from_millis(250);
-/// How long a source that went away may take to be back, where its display or browser is being changed.
-const CHANGE: Duration = Duration::from_secs(2);
-/// How long a change of the display may take.
-const MAX_BACKOFF: Duration = Duration::from_secs(120);
-/// How long the last picture may take into the pipe.
-const LAST_PICTURE: Duration = Duration::from_secs(5);
+/// How often the size of the video is measured.
+const MEASURE_INTERVAL: Duration = Duration::from_millis(250);
+/// How long after the loss of its source a change of the display or the browser may be noticed.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The timeout of a change of the display.
+const PAUSE_TIMEOUT: Duration = Duration::from_secs(120);
+/// The timeout of writing the last frame to the pipe.
+const LAST_FRAME_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is to be recorded.
+/// The parameters of a recording.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) framerate: u32,
@@ -33,31 +33,31 @@ pub(super) struct Plan {
     pub(super) folder: PathBuf,
 }
 
-/// Why a part ended.
+/// The reason why a part ended.
 enum End {
     Stopped,
-    /// The longest time or the largest size is reached; for people.
-    Enough(String),
+    /// The longest time or the largest size is reached, with a text for people.
+    LimitReached(String),
     /// The display is about to change.
     Paused,
-    /// Pictures were missed.
-    Broke(String),
+    /// Frames were lost, with the reason for people.
+    Failed(String),
 }
 
-/// Records until it is stopped, long or large enough, or cannot go on, and makes the file.
-pub(super) async fn record(core: Arc<AgentState>, recording: Arc<Recording>, plan: Plan) {
-    let began = Instant::now();
+/// Records until the recording is stopped, reaches a limit or fails, and completes its file.
+pub(super) async fn record(replays: Arc<Replays>, recording: Arc<Recording>, plan: Plan) {
+    let started_at = Instant::now();
     let mut recorder = Recorder {
-        core,
+        replays,
         recording,
-        deadline: began + plan.max_duration,
+        deadline: started_at + plan.max_duration,
         plan,
         size: None,
         parts: Vec::new(),
         crashed: None,
     };
-    let end = recorder.video().await;
-    recorder.core.replays.rolling.send_replace(false);
+    let end = recorder.record_parts().await;
+    recorder.replays.is_recording.send_replace(false);
     recorder.recording.progress.send_modify(|progress| {
         progress.state = ReplayState::Finishing;
         progress.finished = Some(now());
@@ -66,169 +66,170 @@ pub(super) async fn record(core: Arc<AgentState>, recording: Arc<Recording>, pla
 }
 
 struct Recorder {
-    core: Arc<AgentState>,
+    replays: Arc<Replays>,
     recording: Arc<Recording>,
     plan: Plan,
     deadline: Instant,
-    /// Of the whole film: that of its first part.
+    /// The size of the video, which is that of its first part.
     size: Option<Size>,
     parts: Vec<PathBuf>,
-    /// The program that filmed the last part, if it ended badly.
+    /// The process that encoded the last part, if it failed.
     crashed: Option<u32>,
 }
 
 impl Recorder {
-    async fn video(&mut self) -> End {
+    async fn record_parts(&mut self) -> End {
         loop {
-            let mut paused = self.core.replays.paused.subscribe();
-            let free = timeout(MAX_BACKOFF, paused.wait_for(|count| *count == 0)).await.is_ok();
-            if !free {
-                return End::Broke("the display was being changed for too long".to_owned());
+            let mut paused = self.replays.paused.subscribe();
+            let is_unpaused = timeout(PAUSE_TIMEOUT, paused.wait_for(|count| *count == 0)).await.is_ok();
+            if !is_unpaused {
+                return End::Failed("the display was being changed for too long".to_owned());
             }
-            let before = self.core.viewport();
-            self.core.replays.rolling.send_replace(true);
-            let end = self.part().await.unwrap_or_else(End::Broke);
-            self.core.replays.rolling.send_replace(false);
+            let before = self.replays.browser.viewport();
+            self.replays.is_recording.send_replace(true);
+            let end = self.record_part().await.unwrap_or_else(End::Failed);
+            self.replays.is_recording.send_replace(false);
             match end {
                 End::Paused => {}
-                End::Broke(why) if !self.is_changing(before).await => {
-                    if let (Some(pid), Some(_)) = (self.crashed, self.core.ready()) {
-                        self.core.telemetry.program_ended("ffmpeg", Phase::Running, Some(pid));
+                End::Failed(why) if !self.is_changing(before).await => {
+                    if let (Some(pid), Some(_)) = (self.crashed, self.replays.browser.ready()) {
+                        self.replays.telemetry.report_program_end("ffmpeg", Phase::Running, Some(pid));
                     }
-                    return End::Broke(why);
+                    return End::Failed(why);
                 }
-                End::Broke(_) => {}
+                End::Failed(_) => {}
                 end => return end,
             }
         }
     }
 
-    /// Whether a part broke because what it showed is being changed.
+    /// Returns true if a part failed because its display or browser is being changed.
     async fn is_changing(&self, before: casement_agent_protocol::Viewport) -> bool {
-        let mut paused = self.core.replays.paused.subscribe();
+        let mut paused = self.replays.paused.subscribe();
         let changed = async {
-            let mut status = self.core.status();
+            let mut status = self.replays.browser.status().subscribe();
             drop(status.wait_for(|status| status.viewport != before).await);
         };
         tokio::select! {
             _ = paused.wait_for(|count| *count > 0) => true,
             () = changed => true,
-            () = tokio::time::sleep(CHANGE) => false,
+            () = tokio::time::sleep(CHANGE_TIMEOUT) => false,
         }
     }
 
-    /// Films one part.
-    async fn part(&mut self) -> Result<End, String> {
-        let viewport = self.core.viewport();
+    /// Records one part.
+    async fn record_part(&mut self) -> Result<End, String> {
+        let viewport = self.replays.browser.viewport();
         let size = *self.size.get_or_insert_with(|| Size::of(viewport.width, viewport.height));
         let to = self.plan.folder.join(format!("{}.{}.part", self.recording.id, self.parts.len()));
-        let live = self.core.ready().ok_or("the browser is gone")?;
+        let live = self.replays.browser.ready().ok_or("the browser is gone")?;
         let source = match &live.display {
             Some(display) => {
                 Source::Display { name: display.name().to_owned(), width: viewport.width, height: viewport.height }
             }
-            None => Source::Pictures,
+            None => Source::Frames,
         };
-        let program = self.core.config.ffmpeg.clone();
-        let filming = Filming { program, source, framerate: self.plan.framerate, size, to: to.clone() };
-        let mut ffmpeg = Ffmpeg::video(&filming)?;
+        let program = self.replays.ffmpeg.clone();
+        let encoding = Encoding { program, source, framerate: self.plan.framerate, size, to: to.clone() };
+        let mut ffmpeg = Ffmpeg::start(&encoding)?;
         let pid = ffmpeg.pid();
         self.parts.push(to);
-        let over = CancellationToken::new();
-        let mut pump = matches!(filming.source, Source::Pictures).then(|| ffmpeg.pictures()).flatten().map(|to| {
-            let core = Arc::clone(&self.core);
+        let ended = CancellationToken::new();
+        let mut pump = matches!(encoding.source, Source::Frames).then(|| ffmpeg.frame_input()).flatten().map(|to| {
+            let browser = self.replays.browser.clone();
             let bounds = (viewport.width, viewport.height);
-            tokio::spawn(screencast::pump(core, self.plan.framerate, bounds, to, over.clone()))
+            tokio::spawn(screencast::pump(browser, self.plan.framerate, bounds, to, ended.clone()))
         });
-        let end = self.watch(&mut ffmpeg, &mut pump).await;
-        over.cancel();
+        let end = self.wait_for_end(&mut ffmpeg, &mut pump).await;
+        ended.cancel();
         if let Some(pump) = pump
             && !pump.is_finished()
         {
-            drop(timeout(LAST_PICTURE, pump).await);
+            drop(timeout(LAST_FRAME_TIMEOUT, pump).await);
         }
         match end {
-            End::Broke(why) => {
-                // Whatever it has can still be played. How it ended says more than that it took no more pictures.
-                let ended = ffmpeg.finish().await;
-                self.crashed = pid.filter(|_| ended.is_err());
-                Ok(End::Broke(ended.err().unwrap_or(why)))
+            End::Failed(why) => {
+                // The recorded part can still be played. The end of ffmpeg tells more than the failed pipe.
+                let finished = ffmpeg.finish().await;
+                self.crashed = pid.filter(|_| finished.is_err());
+                Ok(End::Failed(finished.err().unwrap_or(why)))
             }
             end => ffmpeg.finish().await.map(|()| end),
         }
     }
 
     /// Waits for the end of a part.
-    async fn watch(&self, ffmpeg: &mut Ffmpeg, pump: &mut Option<JoinHandle<Result<(), String>>>) -> End {
-        let mut paused = self.core.replays.paused.subscribe();
-        let mut measure = interval(MEASURE);
+    async fn wait_for_end(&self, ffmpeg: &mut Ffmpeg, pump: &mut Option<JoinHandle<Result<(), String>>>) -> End {
+        let mut paused = self.replays.paused.subscribe();
+        let mut measure = interval(MEASURE_INTERVAL);
         measure.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = self.recording.stop.cancelled() => return End::Stopped,
                 _ = paused.wait_for(|count| *count > 0) => return End::Paused,
                 () = sleep_until(self.deadline) => {
-                    return End::Enough(format!("the longest time of {} s was reached", self.plan.max_duration.as_secs()));
+                    return End::LimitReached(format!("the longest time of {} s was reached", self.plan.max_duration.as_secs()));
                 }
-                why = pumped(pump) => return End::Broke(why),
+                why = pump_end(pump) => return End::Failed(why),
                 ended = ffmpeg.ended() => {
-                    return End::Broke(ended.err().unwrap_or_else(|| "ffmpeg ended by itself".to_owned()));
+                    return End::Failed(ended.err().unwrap_or_else(|| "ffmpeg ended by itself".to_owned()));
                 }
-                _ = measure.tick() => if let Some(end) = self.measured() { return end },
+                _ = measure.tick() => if let Some(end) = self.measure() { return end },
             }
         }
     }
 
-    fn measured(&self) -> Option<End> {
+    fn measure(&self) -> Option<End> {
         let sizes = self.parts.iter().map(|part| std::fs::metadata(part).map_or(0, |found| found.len()));
         let size = sizes.sum::<u64>();
         self.recording.progress.send_if_modified(|progress| {
-            let first = size > 0 && !progress.rolling;
-            if first {
-                progress.rolling = true;
+            let is_first = size > 0 && !progress.has_begun;
+            if is_first {
+                progress.has_begun = true;
                 progress.started = now();
             }
             progress.size = size;
-            first
+            is_first
         });
-        let enough = || End::Enough(format!("the largest size of {} MiB was reached", self.plan.max_bytes >> 20));
-        (size >= self.plan.max_bytes).then(enough)
+        let limit_reached =
+            || End::LimitReached(format!("the largest size of {} MiB was reached", self.plan.max_bytes >> 20));
+        (size >= self.plan.max_bytes).then(limit_reached)
     }
 
-    /// Makes the file and tells how it ended.
+    /// Completes the file and publishes the result.
     async fn conclude(self, end: End) {
-        let (whole, detail) = match end {
+        let (is_complete, detail) = match end {
             End::Stopped | End::Paused => (true, None),
-            End::Enough(why) => (true, Some(why)),
-            End::Broke(why) => (false, Some(why)),
+            End::LimitReached(why) => (true, Some(why)),
+            End::Failed(why) => (false, Some(why)),
         };
-        let made = self.join().await;
-        let state = if whole && made.is_ok() { ReplayState::Finished } else { ReplayState::Failed };
-        if let Some(why) = detail.as_ref().filter(|_| !whole) {
+        let joined = self.join().await;
+        let state = if is_complete && joined.is_ok() { ReplayState::Finished } else { ReplayState::Failed };
+        if let Some(why) = detail.as_ref().filter(|_| !is_complete) {
             tracing::warn!(why, "a recording failed");
         }
         self.recording.progress.send_modify(|progress: &mut Progress| {
             progress.state = state;
-            progress.size = made.as_ref().map_or(0, |video| video.size);
-            progress.detail = match (&made, detail) {
+            progress.size = joined.as_ref().map_or(0, |video| video.size);
+            progress.detail = match (&joined, detail) {
                 (Err(why), None) => Some(why.clone()),
                 (_, detail) => detail,
             };
-            progress.video = made.ok();
+            progress.video = joined.ok();
         });
     }
 
     async fn join(&self) -> Result<Video, String> {
-        let with_something = |part: &&PathBuf| std::fs::metadata(part).is_ok_and(|found| found.len() > 0);
-        let parts: Vec<PathBuf> = self.parts.iter().filter(with_something).cloned().collect();
+        let is_not_empty = |part: &&PathBuf| std::fs::metadata(part).is_ok_and(|found| found.len() > 0);
+        let parts: Vec<PathBuf> = self.parts.iter().filter(is_not_empty).cloned().collect();
         if parts.is_empty() {
             return Err("nothing was recorded".to_owned());
         }
         let to = self.plan.folder.join(format!("{}.mp4", self.recording.id));
-        let joined = ffmpeg::join(&self.core.config.ffmpeg, &parts, &to).await;
+        let joined = ffmpeg::join(&self.replays.ffmpeg, &parts, &to).await;
         let video = match (joined, parts.as_slice()) {
             (Ok(()), _) => Video::at(&to),
-            // One part is a film by itself; only its beginning does not tell where everything is.
+            // One part is a playable video, although its index is not at the beginning.
             (Err(_), [part]) => std::fs::rename(part, &to).and_then(|()| Video::at(&to)),
             (Err(why), _) => {
                 drop(std::fs::remove_file(&to));
@@ -242,8 +243,8 @@ impl Recorder {
     }
 }
 
-/// Why there are no more pictures.
-async fn pumped(pump: &mut Option<JoinHandle<Result<(), String>>>) -> String {
+/// Waits for the end of the frames and returns its reason.
+async fn pump_end(pump: &mut Option<JoinHandle<Result<(), String>>>) -> String {
     match pump {
         Some(pump) => match pump.await {
             Ok(Ok(())) => "the pictures stopped".to_owned(),

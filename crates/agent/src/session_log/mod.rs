@@ -6,7 +6,6 @@ mod retained_lines;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, LazyLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
@@ -17,7 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use self::file::{LogFile, Watch};
 pub use self::retained_lines::AgentLog;
 pub(crate) use self::retained_lines::{AGENT, CHROMIUM, DISPLAY, RetainedLines};
-use crate::reply::{self, Answer, Refusal, read};
+use crate::clock::now_ms;
+use crate::reply::{self, Answer, Refusal, line, read};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::session_log::{FollowLog, LogLine, LogSource, STREAM};
 
@@ -31,7 +31,7 @@ static READERS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::
 /// What `/v1/session_log/…` answers.
 pub(crate) async fn serve(head: &Parts, body: Incoming) -> Answer {
     if head.uri.path() != STREAM {
-        return Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {}", head.uri.path())));
+        return Err(Refusal::no_operation(head.uri.path()));
     }
     let FollowLog { source, follow } = read(body).await?;
     let place = Arc::clone(&READERS).try_acquire_owned();
@@ -46,16 +46,16 @@ pub(crate) async fn serve(head: &Parts, body: Incoming) -> Answer {
 }
 
 fn of_buffered(
-    buffered: &'static RetainedLines,
+    retained: &'static RetainedLines,
     follow: bool,
     place: OwnedSemaphorePermit,
 ) -> BoxStream<'static, io::Result<Bytes>> {
     let lines = stream::unfold((0_u64, place), move |(next, place)| async move {
         loop {
-            let mut changed = std::pin::pin!(buffered.changed());
+            let mut changed = std::pin::pin!(retained.changed());
             // From now on nothing is missed.
             changed.as_mut().enable();
-            let (lines, after) = buffered.read(next, CHUNK_BYTES);
+            let (lines, after) = retained.read(next, CHUNK_BYTES);
             if !lines.is_empty() {
                 return Some((Ok(encoded(&lines)), (after, place)));
             }
@@ -128,17 +128,5 @@ impl Reading {
 }
 
 fn encoded(lines: &[LogLine]) -> Bytes {
-    let mut text = Vec::new();
-    for line in lines {
-        // Our own types always have a JSON form.
-        text.extend(serde_json::to_vec(line).unwrap_or_default());
-        text.push(b'\n');
-    }
-    text.into()
-}
-
-#[expect(clippy::disallowed_methods, reason = "a sandbox has no clock but the system's, and no test chooses it")]
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    lines.iter().flat_map(line).collect()
 }

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::sync::Notify;
 
-use super::now_ms;
+use crate::clock::now_ms;
 use casement_agent_protocol::session_log::LogLine;
 
 /// What is kept of each log, in bytes.
@@ -29,7 +29,7 @@ pub(crate) struct RetainedLines {
 }
 
 struct Lines {
-    buffered: VecDeque<LogLine>,
+    retained: VecDeque<LogLine>,
     weight: usize,
     /// How many lines were dropped: the first one kept has this number.
     dropped: u64,
@@ -37,7 +37,7 @@ struct Lines {
 
 impl RetainedLines {
     const fn new() -> Self {
-        let lines = Lines { buffered: VecDeque::new(), weight: 0, dropped: 0 };
+        let lines = Lines { retained: VecDeque::new(), weight: 0, dropped: 0 };
         Self { lines: Mutex::new(lines), news: Notify::const_new() }
     }
 
@@ -50,9 +50,9 @@ impl RetainedLines {
         let message = String::from_utf8_lossy(line).trim_end_matches(['\n', '\r']).to_owned();
         let mut lines = self.lines();
         lines.weight += message.len() + LINE_COST;
-        lines.buffered.push_back(LogLine { read_at_ms: now_ms(), message });
+        lines.retained.push_back(LogLine { read_at_ms: now_ms(), message });
         while lines.weight > MAX_BUFFERED {
-            let Some(oldest) = lines.buffered.pop_front() else { break };
+            let Some(oldest) = lines.retained.pop_front() else { break };
             lines.weight -= oldest.message.len() + LINE_COST;
             lines.dropped += 1;
         }
@@ -65,7 +65,7 @@ impl RetainedLines {
         let lines = self.lines();
         let skipped = usize::try_from(next.saturating_sub(lines.dropped)).unwrap_or(usize::MAX);
         let mut weight = 0;
-        let wanted = lines.buffered.iter().skip(skipped).take_while(|line| {
+        let wanted = lines.retained.iter().skip(skipped).take_while(|line| {
             let fits = weight < most;
             weight += line.message.len();
             fits
@@ -117,32 +117,32 @@ impl io::Write for AgentLog {
 mod tests {
     use super::*;
 
-    fn messages(buffered: &RetainedLines, next: u64) -> (Vec<String>, u64) {
-        let (lines, next) = buffered.read(next, usize::MAX);
+    fn messages(retained: &RetainedLines, next: u64) -> (Vec<String>, u64) {
+        let (lines, next) = retained.read(next, usize::MAX);
         (lines.into_iter().map(|line| line.message).collect(), next)
     }
 
     #[test]
     fn a_reader_goes_on_where_it_was() {
-        let buffered = RetainedLines::new();
-        buffered.add(b"one\r\n");
-        buffered.add(b"two \xff");
-        assert_eq!(messages(&buffered, 0), (vec!["one".to_owned(), "two \u{fffd}".to_owned()], 2));
-        assert_eq!(messages(&buffered, 2), (vec![], 2));
-        buffered.add(b"three");
-        assert_eq!(messages(&buffered, 2), (vec!["three".to_owned()], 3));
-        assert_eq!(buffered.read(0, 1).0.len(), 1);
+        let retained = RetainedLines::new();
+        retained.add(b"one\r\n");
+        retained.add(b"two \xff");
+        assert_eq!(messages(&retained, 0), (vec!["one".to_owned(), "two \u{fffd}".to_owned()], 2));
+        assert_eq!(messages(&retained, 2), (vec![], 2));
+        retained.add(b"three");
+        assert_eq!(messages(&retained, 2), (vec!["three".to_owned()], 3));
+        assert_eq!(retained.read(0, 1).0.len(), 1);
     }
 
     #[test]
     fn a_log_is_bounded_and_a_late_reader_gets_its_last_lines() {
-        let buffered = RetainedLines::new();
+        let retained = RetainedLines::new();
         for n in 0..100_000 {
-            buffered.add(format!("line {n}").as_bytes());
+            retained.add(format!("line {n}").as_bytes());
         }
-        let (lines, next) = messages(&buffered, 0);
+        let (lines, next) = messages(&retained, 0);
         assert_eq!((next, lines.last().map(String::as_str)), (100_000, Some("line 99999")));
         assert!(lines.len() > 3000 && lines.len() * LINE_COST < MAX_BUFFERED, "{}", lines.len());
-        assert_eq!(messages(&buffered, 17).0.len(), lines.len());
+        assert_eq!(messages(&retained, 17).0.len(), lines.len());
     }
 }

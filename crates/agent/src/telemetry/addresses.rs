@@ -1,4 +1,4 @@
-//! What is told of the addresses in an event: never the user and password in one, and without their queries and fragments if asked.
+//! Removes users and passwords from the URLs in an event, and on request their queries and fragments.
 
 use std::borrow::Cow;
 
@@ -6,57 +6,57 @@ use serde_json::{Map, Value};
 
 use casement_agent_protocol::telemetry::Addresses;
 
-/// Fields that hold what a page or a server sent, or a picture: addresses in them are content.
+/// The fields with the content of pages and servers, or a screenshot. URLs in them are content.
 const CONTENT: [&str; 3] = ["post_data", "body", "png"];
-/// Headers whose values are addresses that need not begin with a scheme.
+/// The headers whose values are URLs, possibly without a scheme.
 const ADDRESS_HEADERS: [&str; 8] =
     ["location", "content-location", "referer", "refresh", "link", "sourcemap", "x-sourcemap", ":path"];
 
-/// Rewrites the addresses in all fields of an event.
-pub(super) fn clean(data: &mut Map<String, Value>, reported: Addresses) {
+/// Rewrites the URLs in all fields of an event.
+pub(super) fn clean(data: &mut Map<String, Value>, shown: Addresses) {
     for (name, value) in data {
         match (name.as_str(), value) {
             (name, _) if CONTENT.contains(&name) => {}
             ("headers", Value::Object(headers)) => {
                 for (name, value) in headers {
                     let alone = ADDRESS_HEADERS.iter().any(|header| name.eq_ignore_ascii_case(header));
-                    clean_value(value, alone, reported);
+                    clean_value(value, alone, shown);
                 }
             }
-            (name, value) => clean_value(value, is_address(name), reported),
+            (name, value) => clean_value(value, is_address(name), shown),
         }
     }
 }
 
-fn clean_value(value: &mut Value, is_one: bool, reported: Addresses) {
+fn clean_value(value: &mut Value, is_one: bool, shown: Addresses) {
     match value {
         Value::String(text) => {
-            if let Cow::Owned(clean) = if is_one { address(text, reported) } else { in_text(text, reported) } {
+            if let Cow::Owned(clean) = if is_one { address(text, shown) } else { in_text(text, shown) } {
                 *text = clean;
             }
         }
-        Value::Array(values) => values.iter_mut().for_each(|value| clean_value(value, is_one, reported)),
+        Value::Array(values) => values.iter_mut().for_each(|value| clean_value(value, is_one, shown)),
         Value::Object(fields) => {
-            fields.iter_mut().for_each(|(name, value)| clean_value(value, is_address(name), reported));
+            fields.iter_mut().for_each(|(name, value)| clean_value(value, is_address(name), shown));
         }
         _ => {}
     }
 }
 
-/// Whether a field of this name holds nothing but an address.
+/// Returns true if a field of this name holds one URL.
 fn is_address(name: &str) -> bool {
     name == "url" || name.ends_with("_url")
 }
 
-/// One address, or a header's value that is made of such.
-pub(super) fn address(text: &str, reported: Addresses) -> Cow<'_, str> {
+/// Rewrites one URL, or a header's value of URLs.
+pub(super) fn address(text: &str, shown: Addresses) -> Cow<'_, str> {
     let clean = in_text(text, Addresses::Full);
     // Without a scheme: `//user:password@host/`.
     let clean = match clean.strip_prefix("//").and_then(|rest| Some((rest, user_length(rest)?))) {
         Some((rest, user)) => Cow::Owned(format!("//{}", &rest[user..])),
         None => clean,
     };
-    match reported {
+    match shown {
         Addresses::Full => clean,
         Addresses::WithoutQuery => match clean.find(['?', '#']) {
             Some(end) => Cow::Owned(clean[..end].to_owned()),
@@ -65,8 +65,8 @@ pub(super) fn address(text: &str, reported: Addresses) -> Cow<'_, str> {
     }
 }
 
-/// Every address in a text, known by its `://`.
-pub(super) fn in_text(text: &str, reported: Addresses) -> Cow<'_, str> {
+/// Rewrites all URLs in a text, which are recognized by `://`.
+pub(super) fn in_text(text: &str, shown: Addresses) -> Cow<'_, str> {
     const START: &str = "://";
     if !text.contains(START) {
         return text.into();
@@ -76,25 +76,25 @@ pub(super) fn in_text(text: &str, reported: Addresses) -> Cow<'_, str> {
         let (before, after) = rest.split_at(start + START.len());
         clean.push_str(before);
         let after = &after[user_length(after).unwrap_or(0)..];
-        if reported == Addresses::Full {
+        if shown == Addresses::Full {
             rest = after;
             continue;
         }
-        // Some characters that end an address in a sentence may stand in a query: too much is cut rather than too little.
+        // Some characters that end a URL in a sentence may be part of a query: rather too much is removed than too little.
         let end =
             after.find(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '\'' | '<' | '>' | '`'));
         let (one, behind) = after.split_at(end.unwrap_or(after.len()));
-        let shown = &one[..one.find(['?', '#']).unwrap_or(one.len())];
-        // An address inside of an address has a user of its own.
-        let inner = shown.find(START);
-        clean.push_str(&shown[..inner.unwrap_or(shown.len())]);
+        let address = &one[..one.find(['?', '#']).unwrap_or(one.len())];
+        // A URL inside a URL has a user of its own.
+        let inner = address.find(START);
+        clean.push_str(&address[..inner.unwrap_or(address.len())]);
         rest = inner.map_or(behind, |inner| &after[inner..]);
     }
     clean.push_str(rest);
     if clean.len() == text.len() { text.into() } else { clean.into() }
 }
 
-/// How much of what follows the scheme names a user, with the `@` behind it.
+/// Returns the length of the user with its `@` after the scheme.
 fn user_length(after: &str) -> Option<usize> {
     let end = after
         .find(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '\\' | '?' | '#' | '"' | '<' | '>'))
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_and_a_password_are_reported_of_no_address() {
+    fn users_and_passwords_are_removed() {
         for (text, clean) in [
             ("https://user:pw@shop.test/a?b#c", "https://shop.test/a?b#c"),
             ("https://user:p@w@shop.test", "https://shop.test"),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_and_fragments_are_left_out_if_requested_wherever_an_address_stands() {
+    fn queries_and_fragments_are_removed_on_request() {
         for (text, clean) in [
             ("https://u:p@x.test/a?token=1#b", "https://x.test/a"),
             ("/a/b?token=1", "/a/b"),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_with_an_address_is_cleaned_and_content_is_not() {
+    fn all_fields_but_content_are_rewritten() {
         let data = json!({
             "url": "https://u:p@x.test/?a", "document_url": "https://x.test/?a", "redirect_url": "https://x.test/#a",
             "source_url": "https://x.test/s.js?a", "text": "went to https://x.test/?a", "args": ["https://x.test/?a", "b?"],

@@ -1,9 +1,8 @@
-//! Captchas that pages show, and what becomes of them.
+//! Captchas that pages show, and their results.
 //!
-//! A captcha is a frame of one of the services that make them. It is solved when the field is filled in with which its page proves
-//! that; nothing but whether that field is empty is read, and only while a captcha is open.
+//! A captcha is a frame of a provider. It is solved when the field with its proof is filled in; only whether this field is empty is read,
+//! and only while a captcha is open.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -12,173 +11,115 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::capture::{Capture, PendingQuery, Timer};
-use super::event::{Event, beginning};
-use super::page::TreeFrame;
+use super::event::Event;
+use super::open_captchas::{Captcha, kind_of, place};
+use super::session::TreeFrame;
 use casement_agent_protocol::telemetry::Category;
 
-/// Captchas that are watched at once.
+/// The most open captchas.
 const MAX_COUNT: usize = 50;
-/// How often it is looked whether one is solved.
+/// How often the open captchas are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(300);
-/// How long one may be open before it counts as not solved in time.
+/// The timeout of a captcha.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// Longest host and path that are told.
-const MAX_PLACE: usize = 2 << 10;
-/// The world in which it is looked.
+/// The isolated world of the check.
 const WORLD: &str = "casement-captcha";
-
-/// Who makes them, as the frames' hosts tell: the host or its end after a dot, the beginning of the path, the name in events.
-const MAKERS: [(&str, &str, &str); 13] = [
-    ("hcaptcha.com", "/captcha/", "hcaptcha"),
-    ("google.com", "/recaptcha/", "recaptcha_v2"),
-    ("recaptcha.net", "/recaptcha/", "recaptcha_v2"),
-    ("challenges.cloudflare.com", "/", "turnstile"),
-    ("geetest.com", "/", "geetest"),
-    ("geevisit.com", "/", "geetest"),
-    ("arkoselabs.com", "/", "other"),
-    ("funcaptcha.com", "/", "other"),
-    ("captcha-delivery.com", "/captcha/", "other"),
-    ("captcha.awswaf.com", "/", "other"),
-    ("mtcaptcha.com", "/", "other"),
-    ("friendlycaptcha.com", "/", "other"),
-    ("smartcaptcha.yandexcloud.net", "/", "other"),
-];
-
-/// Whether a field with the proof is filled in. The prototype's own getter: a page could name an element like a property.
+/// Checks whether a field with the proof is filled in.
 const SOLVED: &str = "[...document.querySelectorAll('\
     [name=g-recaptcha-response],[name=h-captcha-response],[name=cf-turnstile-response],[name=geetest_validate],\
     [name=fc-token],[name=frc-captcha-solution],[name=smart-token],[name=mtcaptcha-verifiedtoken]')]\
     .some(field => typeof field.value === 'string' && field.value !== '')";
 
-/// One that is open.
-#[derive(Debug)]
-struct Captcha {
-    kind: &'static str,
-    session: String,
-    /// The frame around it, whose page it guards.
-    around: String,
-    since: Instant,
-    /// When it counts as not solved in time.
-    until: Instant,
-    host: String,
-    path: String,
-    /// The script context in which it is looked, and whether an answer is still to come.
-    context: Option<i64>,
-    requested: bool,
-}
-
-/// Those that are open, by their frame.
-#[derive(Debug, Default)]
-pub(super) struct Captchas(HashMap<String, Captcha>);
-
-impl Captchas {
-    pub(super) fn clear(&mut self) {
-        self.0 = HashMap::new();
-    }
-}
-
 impl Capture {
-    /// A frame shows something else: maybe a captcha, maybe one no more.
-    pub(super) fn note_captcha(&mut self, session: &str, frame: &TreeFrame) {
+    /// Tracks the captcha in a frame that has navigated, and ends the previous one.
+    pub(super) fn track_captcha(&mut self, session: &str, frame: &TreeFrame) {
         if let Some(captcha) = self.captchas.0.get(&frame.id) {
             if frame.unreachable_url.is_some() {
-                self.captcha_ends(&frame.id, "failure", Some("frame_not_loaded"));
+                self.end_captcha(&frame.id, "failure", Some("frame_not_loaded"));
             } else if kind_of(&frame.url) != Some(captcha.kind) {
-                self.captcha_ends(&frame.id, "abandoned", None);
+                self.end_captcha(&frame.id, "abandoned", None);
             }
         }
-        // What was around it is gone with it.
-        let inside: Vec<String> =
-            self.captchas.0.iter().filter(|(_, one)| one.around == frame.id).map(|(id, _)| id.clone()).collect();
-        inside.iter().for_each(|id| self.captcha_ends(id, "abandoned", None));
+        // The captchas in its previous document have ended.
+        self.abandon_captchas(|_, captcha| captcha.parent == frame.id);
         let url = frame.unreachable_url.as_deref().unwrap_or(&frame.url);
-        let (Some(kind), Some(around)) = (kind_of(url), self.parent_of(session, frame)) else { return };
-        // A maker may show several frames for one.
-        let known = self.captchas.0.values().any(|one| one.kind == kind && one.around == around.frame);
+        let (Some(kind), Some(parent)) = (kind_of(url), self.parent_of(session, frame)) else { return };
+        // A provider may show several frames for one captcha.
+        let known = self.captchas.0.values().any(|one| one.kind == kind && one.parent == parent.frame);
         if known || self.captchas.0.contains_key(&frame.id) {
             return;
         }
         if self.captchas.0.len() >= MAX_COUNT {
             return self.lose();
         }
-        let (host, path) = place(&around.url);
+        let (host, path) = place(&parent.url);
         let captcha = Captcha {
             kind,
-            session: around.session,
-            around: around.frame,
-            since: Instant::now(),
-            until: Instant::now() + TIMEOUT,
+            session: parent.session,
+            parent: parent.frame,
+            opened_at: Instant::now(),
+            deadline: Instant::now() + TIMEOUT,
             host,
             path,
             context: None,
-            requested: false,
+            is_pending: false,
         };
         if self.captchas.0.is_empty() {
             self.timers.set(Instant::now() + CHECK_INTERVAL, Timer::Captchas);
         }
         self.captchas.0.insert(frame.id.clone(), captcha);
         if frame.unreachable_url.is_some() {
-            self.captcha_ends(&frame.id, "failure", Some("frame_not_loaded"));
+            self.end_captcha(&frame.id, "failure", Some("frame_not_loaded"));
         }
     }
 
-    /// The frame around another, in whatever session it is.
-    fn parent_of(&self, session: &str, frame: &TreeFrame) -> Option<Around> {
+    /// Returns the frame that contains another, in any session.
+    fn parent_of(&self, session: &str, frame: &TreeFrame) -> Option<ParentFrame> {
         let parent = match &frame.parent_id {
             Some(parent) => parent.clone(),
-            // A frame in a process of its own does not always say in what it is.
+            // A frame in a process of its own does not always report its parent.
             None => self.sessions.get(session).filter(|one| one.id != one.root)?.parent_frame.clone()?,
         };
         let holds = |one: &&super::session::Session| one.frame(&parent).is_some() || one.target == parent;
         let holder = self.sessions.0.values().find(holds)?;
         let url = holder.frame(&parent).map_or(&holder.url, |known| &known.url).clone();
-        Some(Around { session: holder.id.clone(), frame: parent, url })
+        Some(ParentFrame { session: holder.id.clone(), frame: parent, url })
     }
 
-    /// A frame is gone.
-    pub(super) fn captcha_unframed(&mut self, frame: &str) {
-        self.captcha_ends(frame, "abandoned", None);
-        let inside: Vec<String> =
-            self.captchas.0.iter().filter(|(_, one)| one.around == frame).map(|(id, _)| id.clone()).collect();
-        inside.iter().for_each(|id| self.captcha_ends(id, "abandoned", None));
+    /// Ends the captchas of a removed frame.
+    pub(super) fn end_captcha_of_frame(&mut self, frame: &str) {
+        self.end_captcha(frame, "abandoned", None);
+        self.abandon_captchas(|_, captcha| captcha.parent == frame);
     }
 
-    /// A page is gone.
-    pub(super) fn captchas_of_session_end(&mut self, session: &str) {
-        let gone: Vec<String> = self
-            .captchas
-            .0
-            .iter()
-            .filter(|(id, one)| one.session == session || self.sessions.get(session).is_some_and(|s| s.target == **id))
-            .map(|(id, _)| id.clone())
-            .collect();
-        gone.iter().for_each(|id| self.captcha_ends(id, "abandoned", None));
+    /// Ends the captchas of a session.
+    pub(super) fn end_captchas_of_session(&mut self, session: &str) {
+        let target = self.sessions.get(session).map(|session| session.target.clone());
+        self.abandon_captchas(|frame, captcha| captcha.session == session || target.as_deref() == Some(frame));
     }
 
-    /// The session is at its end, or its browser.
-    pub(super) fn captchas_end(&mut self) {
-        let open: Vec<String> = self.captchas.0.keys().cloned().collect();
-        open.iter().for_each(|id| self.captcha_ends(id, "abandoned", None));
+    /// Ends all captchas.
+    pub(super) fn end_all_captchas(&mut self) {
+        self.abandon_captchas(|_, _| true);
     }
 
-    /// Looks at those that are open.
-    pub(super) fn look_at_captchas(&mut self) {
-        let late: Vec<String> = self
-            .captchas
-            .0
-            .iter()
-            .filter(|(_, one)| one.until <= Instant::now())
-            .map(|(frame, _)| frame.clone())
-            .collect();
-        late.iter().for_each(|frame| self.captcha_ends(frame, "timeout", None));
+    fn abandon_captchas(&mut self, matches: impl Fn(&str, &Captcha) -> bool) {
+        let abandoned = self.captchas.frames(matches);
+        abandoned.iter().for_each(|frame| self.end_captcha(frame, "abandoned", None));
+    }
+
+    /// Checks which captchas are solved.
+    pub(super) fn check_captchas(&mut self) {
+        let late = self.captchas.frames(|_, captcha| captcha.deadline <= Instant::now());
+        late.iter().for_each(|frame| self.end_captcha(frame, "timeout", None));
         let open: Vec<(String, String, String, Option<i64>)> = self
             .captchas
             .0
             .iter_mut()
-            .filter(|(_, one)| !one.requested)
+            .filter(|(_, one)| !one.is_pending)
             .map(|(frame, one)| {
-                one.requested = true;
-                (frame.clone(), one.session.clone(), one.around.clone(), one.context)
+                one.is_pending = true;
+                (frame.clone(), one.session.clone(), one.parent.clone(), one.context)
             })
             .collect();
         for (frame, session, around, context) in open {
@@ -188,10 +129,10 @@ impl Capture {
                     self.ask(Some(&session), "Page.createIsolatedWorld", world, PendingQuery::CaptchaWorld { frame });
                 }
                 Some(context) => {
-                    let look = json!({
+                    let check = json!({
                         "expression": SOLVED, "contextId": context, "returnByValue": true, "silent": true, "timeout": 100,
                     });
-                    self.ask(Some(&session), "Runtime.evaluate", look, PendingQuery::CaptchaToken { frame });
+                    self.ask(Some(&session), "Runtime.evaluate", check, PendingQuery::CaptchaToken { frame });
                 }
             }
         }
@@ -200,142 +141,94 @@ impl Capture {
         }
     }
 
-    /// `Page.createIsolatedWorld` answered.
-    pub(super) fn captcha_world(&mut self, frame: &str, result: Option<&RawValue>) {
+    /// Handles the reply of `Page.createIsolatedWorld`.
+    pub(super) fn set_captcha_world(&mut self, frame: &str, result: Option<&RawValue>) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct World {
             execution_context_id: i64,
         }
         let Some(captcha) = self.captchas.0.get_mut(frame) else { return };
-        captcha.requested = false;
+        captcha.is_pending = false;
         let world = result.and_then(|result| serde_json::from_str::<World>(result.get()).ok());
         captcha.context = world.map(|world| world.execution_context_id);
     }
 
-    /// `Runtime.evaluate` answered.
-    pub(super) fn captcha_token(&mut self, frame: &str, result: Option<&RawValue>) {
+    /// Handles the reply of `Runtime.evaluate`.
+    pub(super) fn check_captcha_token(&mut self, frame: &str, result: Option<&RawValue>) {
         #[derive(Deserialize)]
-        struct Seen {
-            result: SeenValue,
+        struct Evaluation {
+            result: RemoteValue,
         }
         #[derive(Deserialize)]
-        struct SeenValue {
+        struct RemoteValue {
             #[serde(default)]
             value: serde_json::Value,
         }
         let Some(captcha) = self.captchas.0.get_mut(frame) else { return };
-        captcha.requested = false;
-        match result.and_then(|result| serde_json::from_str::<Seen>(result.get()).ok()) {
-            Some(seen) if seen.result.value == true => self.captcha_ends(frame, "success", None),
+        captcha.is_pending = false;
+        match result.and_then(|result| serde_json::from_str::<Evaluation>(result.get()).ok()) {
+            Some(evaluation) if evaluation.result.value == true => self.end_captcha(frame, "success", None),
             Some(_) => {}
             None => captcha.context = None,
         }
     }
 
-    fn captcha_ends(&mut self, frame: &str, status: &str, error: Option<&str>) {
+    fn end_captcha(&mut self, frame: &str, status: &str, error: Option<&str>) {
         let Some(captcha) = self.captchas.0.remove(frame) else { return };
-        let mut event = Event::reported("captcha_solve_result", Category::Captcha, "Page.frameNavigated");
+        let mut event = Event::from_browser("captcha_solve_result", Category::Captcha, "Page.frameNavigated");
         event.put("captcha_type", captcha.kind);
         event.put("status", status);
-        event.put("duration_ms", u64::try_from(captcha.since.elapsed().as_millis()).unwrap_or(u64::MAX));
+        event.put("duration_ms", u64::try_from(captcha.opened_at.elapsed().as_millis()).unwrap_or(u64::MAX));
         event.put_text("error_code", error.unwrap_or_default());
         event.put_text("website_host", &captcha.host);
         event.put_text("website_path", &captcha.path);
-        self.buffered.add(event);
+        self.events.add(event);
     }
 }
 
-/// What is around a frame.
-struct Around {
+/// The frame that contains another one.
+struct ParentFrame {
     session: String,
     frame: String,
     url: String,
 }
 
-/// Which captcha an address shows.
-pub(crate) fn kind_of(url: &str) -> Option<&'static str> {
-    let (host, path) = place(url);
-    let of_host = |name: &str| host.strip_suffix(name).is_some_and(|before| before.is_empty() || before.ends_with('.'));
-    let (.., kind) = MAKERS.iter().find(|(name, start, _)| of_host(name) && path.starts_with(start))?;
-    // One that shows nothing judges by itself.
-    let unseen = *kind == "recaptcha_v2" && url.contains("size=invisible");
-    Some(if unseen { "recaptcha_v3" } else { kind })
-}
-
-/// Host and path of an address.
-fn place(url: &str) -> (String, String) {
-    let Some((_, rest)) = url.split_once("://") else { return Default::default() };
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    let host = host
-        .rsplit_once(':')
-        .map_or(host, |(host, port)| if port.bytes().all(|byte| byte.is_ascii_digit()) { host } else { authority });
-    (beginning(host, MAX_PLACE).to_ascii_lowercase(), beginning(path, MAX_PLACE).to_owned())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::fake_browser::{capture, retained_after};
+    use super::super::fake_browser::{capture, event_after};
     use super::*;
 
     #[tokio::test]
-    async fn one_that_no_one_solves_in_time_is_reported_of_once() {
-        let (mut capture, buffered) = capture(&[]).await;
+    async fn the_timeout_of_a_captcha_is_reported_once() {
+        let (mut capture, events) = capture(&[]).await;
         let now = Instant::now();
-        let around = || "around".to_owned();
-        let open = |until| Captcha {
+        let parent = || "around".to_owned();
+        let open = |deadline| Captcha {
             kind: "turnstile",
             session: "session".to_owned(),
-            around: around(),
-            since: now,
-            until,
+            parent: parent(),
+            opened_at: now,
+            deadline,
             host: "shop.test".to_owned(),
             path: "/pay".to_owned(),
             context: None,
-            requested: false,
+            is_pending: false,
         };
         capture.captchas.0.insert("late".to_owned(), open(now));
         capture.captchas.0.insert("early".to_owned(), open(now + TIMEOUT));
-        capture.look_at_captchas();
-        capture.look_at_captchas();
-        let reported = retained_after(&buffered, 0).await;
-        let mut data = reported["data"].clone();
+        capture.check_captchas();
+        capture.check_captchas();
+        let event = event_after(&events, 0).await;
+        let mut data = event["data"].clone();
         data["duration_ms"] = 0.into();
         let expected = json!({
             "captcha_type": "turnstile", "status": "timeout", "duration_ms": 0, "website_host": "shop.test", "website_path": "/pay",
         });
-        assert_eq!((&reported["type"], data), (&json!("captcha_solve_result"), expected));
+        assert_eq!((&event["type"], data), (&json!("captcha_solve_result"), expected));
         // Its page goes away.
-        capture.captcha_unframed("around");
-        let reported = retained_after(&buffered, 1).await;
-        assert_eq!((&reported["seq"], &reported["data"]["status"]), (&json!(2), &json!("abandoned")));
-    }
-
-    #[test]
-    fn captchas_are_known_by_the_address_of_their_frame() {
-        for (url, kind) in [
-            ("https://newassets.hcaptcha.com/captcha/v1/abc/static/hcaptcha.html", Some("hcaptcha")),
-            ("https://www.google.com/recaptcha/api2/anchor?ar=1&size=normal", Some("recaptcha_v2")),
-            ("https://www.google.com/recaptcha/enterprise/anchor?size=invisible", Some("recaptcha_v3")),
-            ("https://www.recaptcha.net/recaptcha/api2/bframe", Some("recaptcha_v2")),
-            ("https://challenges.cloudflare.com/cdn-cgi/challenge-platform/h/b/turnstile", Some("turnstile")),
-            ("https://geo.captcha-delivery.com/captcha/?x", Some("other")),
-            ("https://www.google.com/maps", None),
-            ("https://evilhcaptcha.com/captcha/", None),
-            ("https://x.test/?https://hcaptcha.com/captcha/", None),
-            ("about:blank", None),
-        ] {
-            assert_eq!(kind_of(url), kind, "{url}");
-        }
-    }
-
-    #[test]
-    fn a_place_has_no_query_no_port_and_unknown_name() {
-        let place = |url| place(url);
-        assert_eq!(place("https://u:p@Shop.test:8443/a/b?secret#x"), ("shop.test".to_owned(), "/a/b".to_owned()));
-        assert_eq!(place("http://[::1]/"), ("[::1]".to_owned(), "/".to_owned()));
-        assert_eq!(place("http://x.test?q"), ("x.test".to_owned(), "/".to_owned()));
+        capture.end_captcha_of_frame("around");
+        let event = event_after(&events, 1).await;
+        assert_eq!((&event["seq"], &event["data"]["status"]), (&json!(2), &json!("abandoned")));
     }
 }

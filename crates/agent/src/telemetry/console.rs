@@ -1,6 +1,6 @@
-//! Messages of the console and errors that nobody caught.
+//! Console messages and uncaught errors.
 //!
-//! Values are told as the browser shows them in passing: nothing of the page is run to look into them.
+//! Values are captured as the browser previews them, so that no code of the page runs.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -10,11 +10,11 @@ use super::capture::Capture;
 use super::event::{Event, beginning};
 use casement_agent_protocol::telemetry::Category;
 
-/// Objects that the browser keeps for us before they are let go: what a page logs would else never be freed.
-const MAX_OBJECTS: u32 = 200;
-/// Longest text of one argument that is an object, in bytes.
-const MAX_OBJECT: usize = 8 << 10;
-/// Arguments that are told.
+/// The most console objects that the browser holds before they are released. Without a release, logged objects are never freed.
+const MAX_HELD_OBJECTS: u32 = 200;
+/// The longest text of an object argument, in bytes.
+const MAX_OBJECT_BYTES: usize = 8 << 10;
+/// The most captured arguments of a message.
 const MAX_ARGUMENTS: usize = 200;
 
 #[derive(Deserialize)]
@@ -52,7 +52,7 @@ struct Details {
     execution_context_id: Option<i64>,
 }
 
-/// A value of the page.
+/// A value of a page.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Remote {
@@ -66,7 +66,7 @@ struct Remote {
     object_id: Option<String>,
 }
 
-/// What the browser shows of an object without looking into it.
+/// The browser's preview of an object.
 #[derive(Deserialize)]
 struct Preview {
     subtype: Option<String>,
@@ -104,12 +104,12 @@ impl Remote {
             (None, "undefined") => "undefined".to_owned(),
             (None, _) => {
                 let shown = match (&self.preview, self.subtype.as_deref()) {
-                    // What it says of itself tells more than its fields.
+                    // Its description tells more than its fields.
                     (_, Some("error" | "regexp" | "date" | "node")) | (None, _) => self.description.clone(),
                     (Some(preview), _) => Some(preview.text()),
                 };
                 let shown = shown.or_else(|| self.subtype.clone()).unwrap_or_else(|| self.kind.clone());
-                beginning(&shown, MAX_OBJECT).to_owned()
+                beginning(&shown, MAX_OBJECT_BYTES).to_owned()
             }
         }
     }
@@ -154,52 +154,54 @@ impl Preview {
 }
 
 impl Capture {
-    /// `Runtime.consoleAPICalled`.
-    pub(super) fn console_called(&mut self, session: &str, params: &RawValue, cut: bool) {
+    /// Handles `Runtime.consoleAPICalled`.
+    pub(super) fn console_called(&mut self, session: &str, params: &RawValue, is_truncated: bool) {
         let Some(called) = self.read::<ConsoleCall>(params) else { return };
         if called.timestamp < self.console_since {
-            // Said before anybody wanted to know; the browser says it again to whoever begins to listen.
+            // The browser repeats messages from before the capture.
             return;
         }
-        let buffered = called.args.iter().filter(|arg| arg.object_id.is_some()).count();
+        let objects = called.args.iter().filter(|arg| arg.object_id.is_some()).count();
         let kind = if called.level == "error" { "console_error" } else { "console_log" };
-        let mut event =
-            Event::reported(kind, Category::Console, "Runtime.consoleAPICalled").at_ms(called.timestamp).cut(cut);
+        let mut event = Event::from_browser(kind, Category::Console, "Runtime.consoleAPICalled")
+            .at_ms(called.timestamp)
+            .truncated(is_truncated);
         self.locate_context(&mut event, session, Some(called.execution_context_id));
         let args: Vec<String> = called.args.iter().take(MAX_ARGUMENTS).map(Remote::text).collect();
         event.put("level", called.level);
         event.put("text", args.first().cloned().unwrap_or_default());
         event.put("args", args);
         event.put("stack_trace", stack(called.stack_trace));
-        let event = event.cut(called.args.len() > MAX_ARGUMENTS);
-        self.buffered.add(event);
-        self.let_go(session, u32::try_from(buffered).unwrap_or(u32::MAX));
+        let event = event.truncated(called.args.len() > MAX_ARGUMENTS);
+        self.events.add(event);
+        self.release_objects(session, u32::try_from(objects).unwrap_or(u32::MAX));
     }
 
-    /// `Runtime.exceptionThrown`.
-    pub(super) fn exception_thrown(&mut self, session: &str, params: &RawValue, cut: bool) {
+    /// Handles `Runtime.exceptionThrown`.
+    pub(super) fn exception_thrown(&mut self, session: &str, params: &RawValue, is_truncated: bool) {
         let Some(ExceptionThrown { timestamp, details }) = self.read::<ExceptionThrown>(params) else { return };
         if timestamp < self.console_since {
             return;
         }
-        let mut event =
-            Event::reported("console_error", Category::Console, "Runtime.exceptionThrown").at_ms(timestamp).cut(cut);
+        let mut event = Event::from_browser("console_error", Category::Console, "Runtime.exceptionThrown")
+            .at_ms(timestamp)
+            .truncated(is_truncated);
         self.locate_context(&mut event, session, details.execution_context_id);
-        let what = details.exception.as_ref().map(Remote::text).unwrap_or_default();
-        // The description of an error goes on with its stack, which is told on its own.
-        let what = what.split("\n    at ").next().unwrap_or_default();
-        let text = if what.is_empty() || details.text.contains(what) {
+        let description = details.exception.as_ref().map(Remote::text).unwrap_or_default();
+        // The description of an error continues with its stack, which has a field of its own.
+        let description = description.split("\n    at ").next().unwrap_or_default();
+        let text = if description.is_empty() || details.text.contains(description) {
             details.text
         } else {
-            format!("{} {what}", details.text)
+            format!("{} {description}", details.text)
         };
         event.put("text", text);
         event.put("line", details.line_number);
         event.put("column", details.column_number);
         event.put_url("source_url", &details.url.unwrap_or_default());
         event.put("stack_trace", stack(details.stack_trace));
-        self.buffered.add(event);
-        self.let_go(session, 1);
+        self.events.add(event);
+        self.release_objects(session, 1);
     }
 
     fn locate_context(&self, event: &mut Event, id: &str, context: Option<i64>) {
@@ -207,31 +209,29 @@ impl Capture {
         self.sessions.locate(event, id, frame.map(String::as_str));
     }
 
-    /// Has the browser let go of what it keeps for us, now and then.
-    fn let_go(&mut self, id: &str, more: u32) {
+    /// Counts held objects, and releases them from time to time.
+    fn release_objects(&mut self, id: &str, more: u32) {
         let Some(session) = self.sessions.get_mut(id) else { return };
-        session.objects = session.objects.saturating_add(more);
-        if session.objects > MAX_OBJECTS {
-            session.objects = 0;
-            self.report(Some(id), "Runtime.releaseObjectGroup", json!({ "objectGroup": "console" }));
+        session.held_objects = session.held_objects.saturating_add(more);
+        if session.held_objects > MAX_HELD_OBJECTS {
+            session.held_objects = 0;
+            self.send(Some(id), "Runtime.releaseObjectGroup", json!({ "objectGroup": "console" }));
         }
     }
-}
 
-impl Capture {
-    /// Has the browser let go of everything that it keeps for us: what is not taken in is kept, too.
-    pub(super) fn let_all_go(&mut self) {
-        if !self.on.console {
+    /// Releases all held objects, also those of messages that were not captured.
+    pub(super) fn release_all_objects(&mut self) {
+        if !self.categories.console {
             return;
         }
         let all: Vec<String> = self.sessions.0.keys().cloned().collect();
         for session in all {
-            self.let_go(&session, MAX_OBJECTS + 1);
+            self.release_objects(&session, MAX_HELD_OBJECTS + 1);
         }
     }
 }
 
-/// A stack as the browser tells it, without what only a debugger needs.
+/// Returns a stack without the fields that only a debugger needs.
 fn stack(stack: Option<Value>) -> Value {
     let Some(mut stack) = stack else { return Value::Null };
     if let Some(fields) = stack.as_object_mut() {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_reported_as_a_console_shows_them() {
+    fn values_are_captured_as_a_console_shows_them() {
         assert_eq!(text(json!({ "type": "string", "value": "a\u{1b}[31m<b>" })), "a\u{1b}[31m<b>");
         assert_eq!(text(json!({ "type": "number", "value": 1.5, "description": "1.5" })), "1.5");
         assert_eq!(text(json!({ "type": "number", "unserializableValue": "-0", "description": "-0" })), "-0");

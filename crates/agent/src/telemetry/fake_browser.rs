@@ -1,4 +1,4 @@
-//! What a real browser does not do on demand: a capture on a connection to one that says what a test wants it to say.
+//! A fake browser for tests, which sends the messages of a test to a capture.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,19 +9,22 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::capture::Capture;
+use super::categories::{CaptureRequest, CapturedCategories};
 use super::screenshots::Screenshots;
 use super::unconfirmed::UnconfirmedEvents;
-use super::{CaptureRequest, On};
-use crate::state::AgentState;
+use crate::browser_handle::BrowserHandle;
+use crate::cdp::Endpoint;
+use crate::screen_capture::ScreenCapture;
+use crate::status::StatusPublisher;
 use casement_agent_protocol::telemetry::Category;
 use casement_agent_protocol::{AgentConfig, Viewport};
 
-/// A capture whose browser says this, each a message shorter than 126 bytes, and nothing more.
-pub(super) async fn capture(says: &[Value]) -> (Capture, Arc<UnconfirmedEvents>) {
+/// Creates a capture whose browser sends these messages, each shorter than 126 bytes, and nothing more.
+pub(super) async fn capture(messages: &[Value]) -> (Capture, Arc<UnconfirmedEvents>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
     let mut words = b"HTTP/1.1 101 Switching Protocols\r\n\r\n".to_vec();
-    for message in says {
+    for message in messages {
         let text = message.to_string();
         words.extend([0x81, u8::try_from(text.len()).expect("short")]);
         words.extend(text.as_bytes());
@@ -34,47 +37,52 @@ pub(super) async fn capture(says: &[Value]) -> (Capture, Arc<UnconfirmedEvents>)
         std::io::Result::Ok(())
     });
     let viewport = Viewport { width: 800, height: 600, refresh_rate: 60 };
-    let core = Arc::new(AgentState::new(AgentConfig::new("n", true, viewport), Instant::now()));
-    let buffered = Arc::<UnconfirmedEvents>::default();
-    let capture = Capture::connect(port, "/", Arc::clone(&buffered), Screenshots::new(core), Arc::default()).await;
-    (capture.expect("a connection"), buffered)
+    let status = StatusPublisher::new(&AgentConfig::new("n", true, viewport), Instant::now());
+    let screenshots = Screenshots::new(BrowserHandle::new(status, port), ScreenCapture::default());
+    let events = Arc::<UnconfirmedEvents>::default();
+    let endpoint = Endpoint { port, path: "/".to_owned() };
+    let capture = Capture::connect(&endpoint, Arc::clone(&events), screenshots, Arc::default()).await;
+    (capture.expect("a connection"), events)
 }
 
-/// The next event that is kept behind a number.
-pub(super) async fn retained_after(buffered: &Arc<UnconfirmedEvents>, number: u64) -> Value {
-    let lines = buffered.read(number).next().await.expect("an event");
+/// Returns the first event after a number.
+pub(super) async fn event_after(events: &Arc<UnconfirmedEvents>, number: u64) -> Value {
+    let lines = events.read(number).next().await.expect("an event");
     let line = lines.split(|byte| *byte == b'\n').next().unwrap_or_default();
     serde_json::from_slice(line).expect("JSON")
 }
 
 #[tokio::test]
-async fn a_browser_that_does_not_let_itself_be_listened_to_is_reported_of() {
+async fn a_refused_attachment_is_reported() {
     let refused = json!({ "id": 1, "error": { "code": -32000, "message": "Not allowed" } });
-    let (mut capture, buffered) = capture(&[refused]).await;
-    let (_requested_state, mut requested_state) =
-        watch::channel(CaptureRequest { on: On::of(&[Category::Console]), ..CaptureRequest::default() });
+    let (mut capture, events) = capture(&[refused]).await;
+    let (_request, mut request) = watch::channel(CaptureRequest {
+        categories: CapturedCategories::of(&[Category::Console]),
+        ..CaptureRequest::default()
+    });
     let applied = watch::Sender::new(0);
-    let reported = tokio::select! {
-        ended = capture.run(&mut requested_state, &applied) => panic!("it ended: {ended:?}"),
-        reported = retained_after(&buffered, 0) => reported,
+    let event = tokio::select! {
+        ended = capture.run(&mut request, &applied) => panic!("it ended: {ended:?}"),
+        event = event_after(&events, 0) => event,
     };
-    assert_eq!((&reported["type"], &reported["category"]), (&json!("monitor_init_failed"), &json!("monitor")));
-    assert_eq!(reported["data"], json!({ "step": "Target.setAutoAttach" }));
+    assert_eq!((&event["type"], &event["category"]), (&json!("monitor_init_failed"), &json!("monitor")));
+    assert_eq!(event["data"], json!({ "step": "Target.setAutoAttach" }));
 }
 
 #[tokio::test]
-async fn console_output_since_the_request_is_reported_however_late_the_capture_starts() {
-    let given = |level: &str, timestamp: f64| {
+async fn console_messages_since_the_request_are_captured() {
+    let message = |level: &str, timestamp: f64| {
         let params = json!({ "type": level, "timestamp": timestamp });
         json!({ "method": "Runtime.consoleAPICalled", "sessionId": "s", "params": params })
     };
-    let (mut capture, buffered) = capture(&[given("debug", 999.5), given("info", 1000.0)]).await;
-    let wanted = CaptureRequest { on: On::of(&[Category::Console]), number: 1, console_since: 1000.0 };
-    let (_requested_state, mut requested_state) = watch::channel(wanted);
+    let (mut capture, events) = capture(&[message("debug", 999.5), message("info", 1000.0)]).await;
+    let requested =
+        CaptureRequest { categories: CapturedCategories::of(&[Category::Console]), number: 1, console_since: 1000.0 };
+    let (_request, mut request) = watch::channel(requested);
     let applied = watch::Sender::new(0);
-    let reported = tokio::select! {
-        ended = capture.run(&mut requested_state, &applied) => panic!("it ended: {ended:?}"),
-        reported = retained_after(&buffered, 0) => reported,
+    let event = tokio::select! {
+        ended = capture.run(&mut request, &applied) => panic!("it ended: {ended:?}"),
+        event = event_after(&events, 0) => event,
     };
-    assert_eq!((&reported["type"], &reported["data"]["level"]), (&json!("console_log"), &json!("info")));
+    assert_eq!((&event["type"], &event["data"]["level"]), (&json!("console_log"), &json!("info")));
 }

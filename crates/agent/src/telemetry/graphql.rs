@@ -1,8 +1,8 @@
-//! Documents of GraphQL that pages send: what stands in them as a value may be a secret, whatever its argument is called.
+//! Redacts GraphQL documents that pages send. Every value in one may be a secret, whatever its argument is called.
 
 use super::secrets::{REDACTED, is_secret};
 
-/// Whether a text is a document of GraphQL rather than any other text.
+/// Returns true if a text is a GraphQL document.
 pub(super) fn is_document(text: &str) -> bool {
     let start = start(text);
     let keyword = start.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
@@ -11,7 +11,7 @@ pub(super) fn is_document(text: &str) -> bool {
         && start.starts_with(|c: char| c == '{' || c.is_ascii_alphabetic())
 }
 
-/// The text behind the comments with which it begins.
+/// Skips the comments at the beginning of a text.
 fn start(text: &str) -> &str {
     let mut rest = text.trim_start_matches('\u{feff}').trim_start();
     while let Some(comment) = rest.strip_prefix('#') {
@@ -20,33 +20,35 @@ fn start(text: &str) -> &str {
     rest
 }
 
-/// A document without its strings, and without other values of arguments whose names tell of a secret. Variables stay: their values
-/// stand beside the document. Comments are left out.
-pub(super) fn reported(document: &str) -> String {
-    let mut reported = GraphqlOperation { text: String::with_capacity(document.len()), ..GraphqlOperation::default() };
+/// Redacts the strings of a document, and other values of arguments with secret names. Variables stay, because their values are outside
+/// of the document. Comments are removed.
+pub(super) fn redacted(document: &str) -> String {
+    let mut redactor = DocumentRedactor { text: String::with_capacity(document.len()), ..DocumentRedactor::default() };
     let mut rest = document;
     while let Some(first) = rest.chars().next() {
         let (token, behind) = rest.split_at(length(rest, first));
         rest = behind;
-        reported.token(first, token);
+        redactor.token(first, token);
     }
-    reported.text
+    redactor.text
 }
 
 #[derive(Default)]
-struct GraphqlOperation<'a> {
+struct DocumentRedactor<'a> {
     text: String,
-    /// The last name, and whether it is a variable's.
+    /// The last name.
     name: &'a str,
+    /// True if it is the name of a variable.
     is_variable: bool,
-    /// What follows is the value of something secret, or of a variable that is secret where it gets its default.
+    /// True if a secret value follows.
     secret: bool,
+    /// True if a default of a variable that follows is secret.
     default_secret: bool,
-    /// How deep in the lists and objects of a secret value.
+    /// The nesting in the lists and objects of a secret value.
     depth: u32,
 }
 
-impl<'a> GraphqlOperation<'a> {
+impl<'a> DocumentRedactor<'a> {
     fn token(&mut self, first: char, token: &'a str) {
         match first {
             '#' => return,
@@ -80,7 +82,7 @@ fn is_word(first: char) -> bool {
     first.is_alphanumeric() || matches!(first, '_' | '-' | '+' | '.')
 }
 
-/// How long the token is that begins with this character, in bytes.
+/// Returns the length in bytes of the token that begins with this character.
 fn length(text: &str, first: char) -> usize {
     let word = |from: usize| text[from..].find(|c| !is_word(c)).map_or(text.len(), |end| from + end);
     match first {
@@ -92,7 +94,7 @@ fn length(text: &str, first: char) -> usize {
     }
 }
 
-/// A string, or a block of text in three quotes. One without an end takes all there is.
+/// Returns the length of a string, or of a block string in three quotes. Without an end it extends to the end of the text.
 fn string_length(text: &str) -> usize {
     let (quotes, escape) = if text.starts_with("\"\"\"") { ("\"\"\"", "\\\"\"\"") } else { ("\"", "\\") };
     let mut at = quotes.len();
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_string_of_a_document_is_reported_and_no_other_value_of_a_secret() {
+    fn strings_and_secret_values_are_redacted() {
         for (document, expected) in [
             (
                 r#"mutation { login(user: "ada", password: "a\"b") { id } }"#,
@@ -135,12 +137,12 @@ mod tests {
             ("{ a # \"password\n b }", "{ a \n b }"),
             ("{ a(input: {password: 5, n: 1}) }", "{ a(input: {password: [redacted], n: 1}) }"),
         ] {
-            assert_eq!(reported(document), expected);
+            assert_eq!(redacted(document), expected);
         }
     }
 
     #[test]
-    fn a_document_is_reported_from_other_texts() {
+    fn documents_are_recognized() {
         for document in
             ["{ a }", "query { a }", "mutation L($a: B) {\n a }", "# a\n fragment F on T { a }", "subscription{a}"]
         {

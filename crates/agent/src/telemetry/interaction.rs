@@ -1,25 +1,12 @@
-//! What the page's user does: clicks, keys and scrolls, told by a script in a world of its own.
-
-use std::sync::LazyLock;
+//! The interactions of the page's user: clicks, keys and scrolls, reported by a script in an isolated world.
 
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::capture::Capture;
 use super::event::Event;
-use super::secrets::{NAMES, PARTS, WORDS};
+use super::interaction_script::BINDING;
 use casement_agent_protocol::telemetry::Category;
-
-/// The world of the script, and the function by which it tells.
-pub(super) const WORLD: &str = "casement";
-pub(super) const BINDING: &str = "__binding__";
-pub(super) static SCRIPT: LazyLock<String> = LazyLock::new(|| {
-    let secrets = json!({ "words": WORDS, "parts": PARTS, "names": NAMES });
-    include_str!("interaction.js").replace("'__secrets__'", &secrets.to_string())
-});
-/// Ends what the script does in a document.
-pub(super) const STOP: &str = "globalThis[Symbol.for('casement.stop')]?.()";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,24 +25,24 @@ enum ReportedInteraction {
 }
 
 impl Capture {
-    /// `Runtime.bindingCalled`.
-    pub(super) fn interacted(&mut self, session: &str, params: &RawValue, cut: bool) {
-        let Some(called) = self.read::<BindingCall>(params) else { return };
-        if called.name != BINDING {
+    /// Handles `Runtime.bindingCalled`.
+    pub(super) fn report_interaction(&mut self, session: &str, params: &RawValue, is_truncated: bool) {
+        let Some(call) = self.read::<BindingCall>(params) else { return };
+        if call.name != BINDING {
             return;
         }
-        let reported = serde_json::from_str::<ReportedInteraction>(&called.payload);
-        let Ok(reported) = reported else { return self.lose() };
-        let kind = match reported {
+        let Ok(interaction) = serde_json::from_str::<ReportedInteraction>(&call.payload) else { return self.lose() };
+        let kind = match interaction {
             ReportedInteraction::Click { .. } => "interaction_click",
             ReportedInteraction::Key { .. } => "interaction_key",
             ReportedInteraction::Scroll { .. } => "interaction_scroll_settled",
         };
-        let mut event = Event::reported(kind, Category::Interaction, "Runtime.bindingCalled").cut(cut);
+        let mut event =
+            Event::from_browser(kind, Category::Interaction, "Runtime.bindingCalled").truncated(is_truncated);
         let known = self.sessions.get(session);
-        let frame = known.and_then(|session| session.contexts.get(&called.execution_context_id)).cloned();
+        let frame = known.and_then(|session| session.contexts.get(&call.execution_context_id)).cloned();
         self.sessions.locate(&mut event, session, frame.as_deref());
-        match reported {
+        match interaction {
             ReportedInteraction::Click { x, y, text, selector, tag } => {
                 event.put("x", x.round() as i64);
                 event.put("y", y.round() as i64);
@@ -76,6 +63,6 @@ impl Capture {
                 event.put("target_selector", selector);
             }
         }
-        self.buffered.add(event);
+        self.events.add(event);
     }
 }

@@ -1,25 +1,29 @@
-//! What happens in the session, told to the server: an event for each thing, numbered, kept until the server has it.
+//! Telemetry of the session: numbered events, which are buffered until the server has stored them.
 //!
-//! Nothing of it exists while no category is captured. While one is, a thread of its own holds a connection to the browser, so that a
-//! page that floods its console slows the capture and not the session's operations.
+//! Nothing is captured without a requested category. With one, a thread of its own holds a connection to the browser, so that a page that
+//! floods its console slows down the capture and not the operations of the session.
 
 mod addresses;
 mod captcha;
 mod capture;
+mod categories;
 mod console;
 mod event;
 #[cfg(test)]
 mod fake_browser;
-mod flow;
 mod graphql;
 mod interaction;
+mod interaction_script;
 mod network;
+mod open_captchas;
 mod page;
 mod redactor;
+mod requests;
 mod screenshots;
 mod secrets;
 mod session;
 mod system;
+mod throttle;
 mod unconfirmed;
 mod wire;
 
@@ -32,301 +36,253 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-pub(crate) use self::captcha::kind_of as captcha_kind;
 use self::capture::Capture;
-use self::event::Event;
+use self::categories::{CaptureRequest, CapturedCategories};
+use self::event::{Event, monitor};
+pub(crate) use self::open_captchas::kind_of as captcha_kind;
 use self::screenshots::Screenshots;
 pub(crate) use self::system::Phase;
 use self::unconfirmed::UnconfirmedEvents;
-use crate::reply::{self, Answer, Refusal, empty, read};
-use crate::state::AgentState;
+use crate::browser_handle::BrowserHandle;
+use crate::cdp::Endpoint;
+use crate::clock::now_us;
+use crate::egress::FailedTunnels;
+use crate::reply::{self, Answer, Body, Refusal, empty, ok, read};
+use crate::screen_capture::ScreenCapture;
 use casement_agent_protocol::telemetry::{
-    CONFIGURE, CONFIRM, Category, ConfigureRequest, ConfirmRequest, FINISH, FOLLOW, FinishResponse, FollowRequest,
-    SourceKind,
+    CONFIGURE, CONFIRM, ConfigureRequest, ConfirmRequest, FINISH, FOLLOW, FinishResponse, FollowRequest,
 };
 use casement_agent_protocol::{ErrorCode, State};
 
-/// How long a change may take until every page tells what is wanted. A page that hangs does not hold it up for longer.
-const APPLIED: Duration = Duration::from_secs(3);
-/// How long a browser that is being started anew may take, and how often it is tried.
-const COME_BACK: Duration = Duration::from_secs(90);
+/// The timeout of a change of the categories on all pages. A page that hangs does not delay it for longer.
+const APPLY_TIMEOUT: Duration = Duration::from_secs(3);
+/// The timeout of a restart of the browser, and the pause after a failed connection to it.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(90);
 const RETRY_BACKOFF: Duration = Duration::from_millis(100);
-
-/// How long the end of a session waits for its last events to be read by a server that follows.
-const LAST_WORDS: Duration = Duration::from_secs(5);
-
-/// Which categories are captured here.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct On {
-    console: bool,
-    network: bool,
-    page: bool,
-    interaction: bool,
-    system: bool,
-    screenshot: bool,
-    captcha: bool,
-}
-
-impl On {
-    fn of(categories: &[Category]) -> Self {
-        let has = |category| categories.contains(&category);
-        Self {
-            console: has(Category::Console),
-            network: has(Category::Network),
-            page: has(Category::Page),
-            interaction: has(Category::Interaction),
-            system: has(Category::System),
-            screenshot: has(Category::Screenshot),
-            captcha: has(Category::Captcha),
-        }
-    }
-
-    fn any(self) -> bool {
-        self != Self::default()
-    }
-
-    /// Needs to be attached to what is open.
-    fn attaches(self) -> bool {
-        Self { system: false, ..self }.any()
-    }
-
-    /// The capture tells of itself.
-    const fn monitor(self) -> bool {
-        self.console || self.network || self.page || self.interaction
-    }
-}
-
-/// What is wanted, and which wish in a row it is.
-#[derive(Debug, Clone, Default)]
-struct CaptureRequest {
-    on: On,
-    number: u64,
-    /// Since when consoles are wanted, in milliseconds since 1970: the capture may come to a page later than what it says.
-    console_since: f64,
-}
+/// How long the end of a session waits until the server has read the last events.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The capture of a session.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
-    buffered: Arc<UnconfirmedEvents>,
-    requested_state: watch::Sender<CaptureRequest>,
-    /// The last wish that is in force everywhere.
-    applied: Arc<watch::Sender<u64>>,
-    runs: Mutex<bool>,
-}
-
-impl Default for Telemetry {
-    fn default() -> Self {
-        let applied = Arc::new(watch::Sender::new(0));
-        Self { buffered: Arc::default(), requested_state: watch::Sender::default(), applied, runs: Mutex::default() }
-    }
-}
-
-/// The operations of `/v1/telemetry/…`.
-pub(crate) async fn serve(core: &Arc<AgentState>, head: &Parts, body: Incoming) -> Answer {
-    match head.uri.path() {
-        CONFIGURE => configure(core, read(body).await?).await,
-        FOLLOW => Ok(follow(core, read(body).await?)),
-        CONFIRM => {
-            let ConfirmRequest { through } = read(body).await?;
-            core.telemetry.buffered.confirm(through);
-            Ok(empty())
-        }
-        FINISH => {
-            drop(tokio::time::timeout(APPLIED, core.telemetry.stop()).await);
-            reply::ok(&FinishResponse { last: core.telemetry.buffered.finish() })
-        }
-        other => Err(Refusal::new(ErrorCode::NotFound, format_args!("no such operation: {other}"))),
-    }
-}
-
-async fn configure(core: &Arc<AgentState>, requested: ConfigureRequest) -> Answer {
-    let telemetry = &core.telemetry;
-    let on = On::of(&requested.categories);
-    telemetry.buffered.report_addresses(requested.addresses);
-    let mut number = 0;
-    telemetry.requested_state.send_modify(|requested_state| {
-        if on.console && !requested_state.on.console {
-            requested_state.console_since = now_ms();
-        }
-        requested_state.on = on;
-        requested_state.number += 1;
-        number = requested_state.number;
-    });
-    if on.any() {
-        begin(core).map_err(|error| Refusal::new(ErrorCode::Internal, error))?;
-        if core.ready().is_some() {
-            let mut applied = telemetry.applied.subscribe();
-            let in_force = applied.wait_for(|applied| *applied >= number);
-            drop(tokio::time::timeout(APPLIED, in_force).await);
-        }
-    }
-    Ok(empty())
-}
-
-fn follow(core: &Arc<AgentState>, requested: FollowRequest) -> http::Response<reply::Body> {
-    let buffered = &core.telemetry.buffered;
-    buffered.confirm(requested.after);
-    let reader = buffered.read(requested.after);
-    let lines = stream::unfold(reader, |mut reader| async move {
-        let lines = reader.next().await?;
-        Some((Ok(lines), reader))
-    });
-    reply::stream("application/x-ndjson", lines)
-}
-
-/// Begins the capture, unless it runs.
-fn begin(core: &Arc<AgentState>) -> std::io::Result<()> {
-    let mut runs = core.telemetry.runs.lock();
-    if *runs {
-        return Ok(());
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
-    let core = Arc::clone(core);
-    std::thread::Builder::new().name("telemetry".to_owned()).spawn(move || {
-        loop {
-            runtime.block_on(capture(&core));
-            let mut runs = core.telemetry.runs.lock();
-            // It may be wanted again by now.
-            if !core.telemetry.requested_state.borrow().on.any() {
-                *runs = false;
-                break;
-            }
-        }
-        runtime.shutdown_background();
-    })?;
-    *runs = true;
-    Ok(())
-}
-
-/// The browser was lost.
-struct BrowserLost {
-    since: Instant,
-    /// The same, in milliseconds since 1970.
-    at_ms: f64,
-    reported: bool,
-}
-
-impl BrowserLost {
-    fn now() -> Self {
-        Self { since: Instant::now(), at_ms: now_ms(), reported: false }
-    }
-
-    /// Says so, once. It is not said of a browser that ends with its session.
-    fn report(&mut self, telemetry: &Telemetry) {
-        if !std::mem::replace(&mut self.reported, true) {
-            let lost = || monitor("monitor_disconnected").at_ms(self.at_ms).with("reason", "chrome_restarted");
-            telemetry.report_itself(lost);
-        }
-    }
-}
-
-/// Captures for as long as something is wanted, over every life of the browser.
-async fn capture(core: &Arc<AgentState>) {
-    let telemetry = &core.telemetry;
-    let mut requested_state = telemetry.requested_state.subscribe();
-    let mut lost: Option<BrowserLost> = None;
-    while requested_state.borrow_and_update().on.any() {
-        let Some(path) = browser(core, &mut requested_state, &mut lost).await else { continue };
-        let screenshots = Screenshots::new(Arc::clone(core));
-        let (buffered, failed_tunnels) = (Arc::clone(&telemetry.buffered), Arc::clone(&core.failed_tunnels));
-        let connected =
-            Capture::connect(core.config.debugging_port, &path, buffered, screenshots, failed_tunnels).await;
-        let mut capture = match connected {
-            Ok(capture) => capture,
-            Err(error) => {
-                tracing::debug!(%error, "the browser is not reached for the telemetry");
-                tokio::time::sleep(RETRY_BACKOFF).await;
-                continue;
-            }
-        };
-        if let Some(mut lost) = lost.take() {
-            // Told already, where it is not the browser that was lost.
-            capture.console_since = lost.at_ms;
-            lost.report(telemetry);
-            let took = u64::try_from(lost.since.elapsed().as_millis()).unwrap_or(u64::MAX);
-            telemetry.report_itself(|| monitor("monitor_reconnected").with("reconnect_duration_ms", took));
-        }
-        if let Err(error) = capture.run(&mut requested_state, &telemetry.applied).await {
-            tracing::debug!(%error, "the browser is gone for the telemetry");
-            lost = Some(BrowserLost::now());
-            // The browser may say a moment later that it is being started anew.
-            tokio::time::sleep(RETRY_BACKOFF).await;
-        }
-    }
-    telemetry.applied.send_replace(requested_state.borrow().number);
-}
-
-/// Waits for the browser and answers where it is; none when the wish changed meanwhile or it does not come.
-async fn browser(
-    core: &AgentState,
-    requested_state: &mut watch::Receiver<CaptureRequest>,
-    lost: &mut Option<BrowserLost>,
-) -> Option<String> {
-    let mut status = core.status();
-    loop {
-        match &*status.borrow_and_update() {
-            ready if ready.state == State::Ready => return Some(ready.browser_ws_path.clone()),
-            other if other.state == State::Starting => lost.iter_mut().for_each(|lost| lost.report(&core.telemetry)),
-            _ => {}
-        }
-        let time_limit = match lost {
-            Some(lost) if lost.reported => COME_BACK.saturating_sub(lost.since.elapsed()),
-            _ => Duration::MAX,
-        };
-        tokio::select! {
-            changed = status.changed() => changed.ok()?,
-            _ = requested_state.changed() => return None,
-            () = tokio::time::sleep(time_limit) => {
-                *lost = None;
-                core.telemetry.not_coming_back();
-            }
-        }
-    }
-}
-
-/// In milliseconds since 1970, as the browser counts.
-fn now_ms() -> f64 {
-    event::now() as f64 / 1000.0
-}
-
-fn monitor(kind: &'static str) -> Event {
-    Event::new(kind, Category::Monitor, SourceKind::Cdp)
+    browser: BrowserHandle,
+    screen: ScreenCapture,
+    failed_tunnels: Arc<FailedTunnels>,
+    events: Arc<UnconfirmedEvents>,
+    request: watch::Sender<CaptureRequest>,
+    /// The number of the last request that is applied to all pages.
+    applied: watch::Sender<u64>,
+    is_running: Mutex<bool>,
 }
 
 impl Telemetry {
-    /// Ends the capture, and gives a server that follows the time to read what happened last.
-    pub(crate) async fn drain(&self) {
-        let last_words = async {
-            self.stop().await;
-            self.buffered.drained().await;
-        };
-        drop(tokio::time::timeout(LAST_WORDS, last_words).await);
+    pub(crate) fn new(browser: BrowserHandle, screen: ScreenCapture, failed_tunnels: Arc<FailedTunnels>) -> Self {
+        let (events, request, applied, is_running) = Default::default();
+        Self { browser, screen, failed_tunnels, events, request, applied, is_running }
     }
 
-    /// Returns when nothing is captured any more, and what was open has been told of.
+    /// Serves `/v1/telemetry/…`.
+    pub(crate) async fn serve(self: &Arc<Self>, head: &Parts, body: Incoming) -> Answer {
+        match head.uri.path() {
+            CONFIGURE => self.configure(read(body).await?).await,
+            FOLLOW => Ok(self.follow(read(body).await?)),
+            CONFIRM => {
+                let ConfirmRequest { through } = read(body).await?;
+                self.events.confirm(through);
+                Ok(empty())
+            }
+            FINISH => {
+                drop(tokio::time::timeout(APPLY_TIMEOUT, self.stop()).await);
+                ok(&FinishResponse { last: self.events.finish() })
+            }
+            other => Err(Refusal::no_operation(other)),
+        }
+    }
+
+    async fn configure(self: &Arc<Self>, request: ConfigureRequest) -> Answer {
+        let categories = CapturedCategories::of(&request.categories);
+        self.events.set_addresses(request.addresses);
+        let number = self.request_capture(categories);
+        let can_apply = if categories.any() {
+            self.start().map_err(|error| Refusal::new(ErrorCode::Internal, error))?;
+            self.browser.ready().is_some()
+        } else {
+            // What a page does after the response is not captured any more.
+            *self.is_running.lock()
+        };
+        if can_apply {
+            drop(tokio::time::timeout(APPLY_TIMEOUT, self.wait_until_applied(number)).await);
+        }
+        Ok(empty())
+    }
+
+    /// Publishes a request and returns its number.
+    fn request_capture(&self, categories: CapturedCategories) -> u64 {
+        let mut number = 0;
+        self.request.send_modify(|request| {
+            if categories.console && !request.categories.console {
+                request.console_since = now_ms();
+            }
+            request.categories = categories;
+            request.number += 1;
+            number = request.number;
+        });
+        number
+    }
+
+    fn follow(&self, request: FollowRequest) -> http::Response<Body> {
+        self.events.confirm(request.after);
+        let lines = stream::unfold(self.events.read(request.after), |mut reader| async move {
+            let lines = reader.next().await?;
+            Some((Ok(lines), reader))
+        });
+        reply::stream("application/x-ndjson", lines)
+    }
+
+    /// Starts the thread of the capture, unless it runs.
+    fn start(self: &Arc<Self>) -> std::io::Result<()> {
+        let mut is_running = self.is_running.lock();
+        if *is_running {
+            return Ok(());
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
+        let telemetry = Arc::clone(self);
+        std::thread::Builder::new().name("telemetry".to_owned()).spawn(move || {
+            loop {
+                runtime.block_on(telemetry.capture());
+                let mut is_running = telemetry.is_running.lock();
+                let request = telemetry.request.borrow().clone();
+                // A new request may have come meanwhile.
+                if !request.categories.any() {
+                    *is_running = false;
+                    telemetry.applied.send_replace(request.number);
+                    break;
+                }
+            }
+            runtime.shutdown_background();
+        })?;
+        *is_running = true;
+        Ok(())
+    }
+
+    /// Captures while a category is requested, over all restarts of the browser.
+    async fn capture(&self) {
+        let mut request = self.request.subscribe();
+        let mut lost: Option<LostBrowser> = None;
+        while request.borrow_and_update().categories.any() {
+            let Some(endpoint) = self.wait_for_browser(&mut request, &mut lost).await else { continue };
+            let screenshots = Screenshots::new(self.browser.clone(), self.screen.clone());
+            let (events, failed_tunnels) = (Arc::clone(&self.events), Arc::clone(&self.failed_tunnels));
+            let mut capture = match Capture::connect(&endpoint, events, screenshots, failed_tunnels).await {
+                Ok(capture) => capture,
+                Err(error) => {
+                    tracing::debug!(%error, "cannot connect the capture to the browser");
+                    tokio::time::sleep(RETRY_BACKOFF).await;
+                    continue;
+                }
+            };
+            if let Some(mut lost) = lost.take() {
+                // The console messages before the loss are captured already.
+                capture.console_since = lost.at_ms;
+                lost.report(self);
+                let took = u64::try_from(lost.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+                self.report_monitor(|| monitor("monitor_reconnected").with("reconnect_duration_ms", took));
+            }
+            if let Err(error) = capture.run(&mut request, &self.applied).await {
+                tracing::debug!(%error, "the capture has lost the browser");
+                lost = Some(LostBrowser::now());
+                // The browser may report a moment later that it restarts.
+                tokio::time::sleep(RETRY_BACKOFF).await;
+            }
+        }
+    }
+
+    /// Waits until the browser is ready; returns `None` if the request changes meanwhile or the browser does not come back.
+    async fn wait_for_browser(
+        &self,
+        request: &mut watch::Receiver<CaptureRequest>,
+        lost: &mut Option<LostBrowser>,
+    ) -> Option<Endpoint> {
+        let mut status = self.browser.status().subscribe();
+        loop {
+            let state = status.borrow_and_update().state.clone();
+            match state {
+                State::Ready => return Some(self.browser.endpoint()),
+                State::Starting => lost.iter_mut().for_each(|lost| lost.report(self)),
+                _ => {}
+            }
+            let left = match lost {
+                Some(lost) if lost.is_reported => RECONNECT_TIMEOUT.saturating_sub(lost.since.elapsed()),
+                _ => Duration::MAX,
+            };
+            tokio::select! {
+                changed = status.changed() => changed.ok()?,
+                _ = request.changed() => return None,
+                () = tokio::time::sleep(left) => {
+                    *lost = None;
+                    self.report_reconnect_failure();
+                }
+            }
+        }
+    }
+
+    /// Ends the capture and waits until the server has read the last events.
+    pub(crate) async fn drain(&self) {
+        let drained = async {
+            self.stop().await;
+            self.events.drained().await;
+        };
+        drop(tokio::time::timeout(DRAIN_TIMEOUT, drained).await);
+    }
+
+    /// Ends the capture and waits until it has reported what was pending.
     async fn stop(&self) {
-        if !*self.runs.lock() {
+        if !*self.is_running.lock() {
             return;
         }
-        let mut applied = self.applied.subscribe();
-        let mut number = 0;
-        self.requested_state.send_modify(|requested_state| {
-            requested_state.on = On::default();
-            requested_state.number += 1;
-            number = requested_state.number;
-        });
-        drop(applied.wait_for(|applied| *applied >= number).await);
+        self.wait_until_applied(self.request_capture(CapturedCategories::default())).await;
     }
 
-    /// A browser that was being started anew will not come back.
-    pub(crate) fn not_coming_back(&self) {
-        self.report_itself(|| monitor("monitor_reconnect_failed").with("reason", "reconnect_exhausted"));
+    async fn wait_until_applied(&self, number: u64) {
+        drop(self.applied.subscribe().wait_for(|applied| *applied >= number).await);
     }
 
-    fn report_itself(&self, event: impl FnOnce() -> Event) {
-        if self.requested_state.borrow().on.monitor() {
-            self.buffered.add(event());
+    /// Reports that a restarting browser does not come back.
+    pub(crate) fn report_reconnect_failure(&self) {
+        self.report_monitor(|| monitor("monitor_reconnect_failed").with("reason", "reconnect_exhausted"));
+    }
+
+    /// Adds an event of the capture itself.
+    fn report_monitor(&self, event: impl FnOnce() -> Event) {
+        if self.request.borrow().categories.monitor() {
+            self.events.add(event());
         }
     }
+}
+
+/// The loss of the browser.
+struct LostBrowser {
+    since: Instant,
+    /// The same time, in milliseconds since 1970.
+    at_ms: f64,
+    is_reported: bool,
+}
+
+impl LostBrowser {
+    fn now() -> Self {
+        Self { since: Instant::now(), at_ms: now_ms(), is_reported: false }
+    }
+
+    /// Reports the loss once. It is not reported for a browser that ends with its session.
+    fn report(&mut self, telemetry: &Telemetry) {
+        if !std::mem::replace(&mut self.is_reported, true) {
+            let event = || monitor("monitor_disconnected").at_ms(self.at_ms).with("reason", "chrome_restarted");
+            telemetry.report_monitor(event);
+        }
+    }
+}
+
+/// Returns the time in milliseconds since 1970, as the browser counts.
+fn now_ms() -> f64 {
+    now_us() as f64 / 1000.0
 }

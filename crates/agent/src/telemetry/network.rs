@@ -1,7 +1,6 @@
-//! Requests and what became of them.
+//! Requests and their responses.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -11,64 +10,18 @@ use tokio::time::Instant;
 
 use super::capture::{Capture, PendingQuery, Timer};
 use super::event::{Event, beginning, short_url};
+use super::requests::{MAX_POST, MAX_REQUESTS, Request, Response};
 use super::secrets::{REDACTED, is_secret_header, redacted_body};
 use crate::egress::Fault;
 use casement_agent_protocol::telemetry::Category;
 
-/// Requests without an answer that are remembered.
-pub(super) const MAX_REQUESTS: usize = 10_000;
-/// How long nothing is asked before the network counts as idle.
+/// The time without a request after which the network counts as idle.
 pub(super) const IDLE_AFTER: Duration = Duration::from_millis(500);
-/// How much of a body is told, in bytes: of data, and of other text.
-const BODY_OF_DATA: usize = 8 << 10;
-const BODY_OF_TEXT: usize = 4 << 10;
-/// Longest body that the browser is asked for.
+/// How many bytes of a body are captured: of data, and of other text.
+const MAX_DATA_BODY: usize = 8 << 10;
+const MAX_TEXT_BODY: usize = 4 << 10;
+/// The longest body that is requested from the browser.
 const MAX_BODY: u64 = 1 << 20;
-/// What the browser keeps of bodies for us, in bytes: of one, and of all of a page.
-pub(super) const MAX_BUFFERED_BODY: u64 = 2 << 20;
-pub(super) const MAX_BUFFERED_BODIES: u64 = 8 << 20;
-/// Longest body of a request that is told, in bytes.
-pub(super) const MAX_POST: u64 = 64 << 10;
-
-/// What is known of a request.
-#[derive(Debug, Default)]
-pub(super) struct Request {
-    session: String,
-    url: String,
-    method: String,
-    resource_type: String,
-    frame: Option<String>,
-    loader: String,
-    response: Option<Response>,
-    length: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Response {
-    url: String,
-    status: i64,
-    status_text: String,
-    headers: Map<String, Value>,
-    mime_type: String,
-}
-
-/// The requests that wait for their answers, by their ids: the script of a worker is asked for in one session and comes in another.
-#[derive(Debug, Default)]
-pub(super) struct Requests(HashMap<String, Request>);
-
-impl Requests {
-    /// Those of a session will never be answered. Returns how many there were.
-    pub(super) fn forget(&mut self, session: &str) -> usize {
-        let before = self.0.len();
-        self.0.retain(|_, request| request.session != session);
-        before - self.0.len()
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.0 = HashMap::new();
-    }
-}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -112,7 +65,7 @@ struct Received {
     response: Response,
 }
 
-/// `dataReceived`, `loadingFinished` and `loadingFailed`, as far as each has it.
+/// The parameters of `dataReceived`, `loadingFinished` and `loadingFailed`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Progress {
@@ -135,19 +88,19 @@ struct Body {
 }
 
 impl Capture {
-    /// `Network.requestWillBeSent`.
-    pub(super) fn request_sent(&mut self, session: &str, params: &RawValue, cut: bool) {
+    /// Handles `Network.requestWillBeSent`.
+    pub(super) fn request_sent(&mut self, session: &str, params: &RawValue, is_truncated: bool) {
         let Some(sent) = self.read::<RequestSent>(params) else { return };
         let redirected = sent.redirect_response.and_then(|response| {
             let mut before = self.requests.0.remove(&sent.request_id)?;
             let url = response.url.clone();
             before.response = Some(response);
-            self.responded(session, &sent.request_id, &before, None);
+            self.report_response(session, &sent.request_id, &before, None);
             Some(url)
         });
-        let mut event = Event::reported("network_request", Category::Network, "Network.requestWillBeSent")
+        let mut event = Event::from_browser("network_request", Category::Network, "Network.requestWillBeSent")
             .at_ms(sent.wall_time * 1000.0)
-            .cut(cut);
+            .truncated(is_truncated);
         self.sessions.locate_at(&mut event, session, sent.frame_id.as_deref(), Some(&sent.request.url));
         event.put_text("loader_id", &sent.loader_id);
         event.put_text("request_id", &sent.request_id);
@@ -164,7 +117,7 @@ impl Capture {
         if let Some(url) = &redirected {
             event.put_url("redirect_url", url);
         }
-        self.buffered.add(event);
+        self.events.add(event);
         if self.requests.0.len() < MAX_REQUESTS {
             let request = Request {
                 session: session.to_owned(),
@@ -177,18 +130,18 @@ impl Capture {
             };
             self.requests.0.insert(sent.request_id, request);
             if redirected.is_none() {
-                self.in_flight(session, 1);
+                self.add_in_flight(session, 1);
             }
         } else {
-            // Its answer will not be known for one.
+            // Its response will not be reported.
             self.lose();
             if redirected.is_some() {
-                self.landed(session, 1);
+                self.finish_requests(session, 1);
             }
         }
     }
 
-    /// `Network.responseReceived`: the head of an answer. It is told when all of it is there.
+    /// Handles `Network.responseReceived`, the head of a response, which is reported once the response is complete.
     pub(super) fn response_received(&mut self, params: &RawValue) {
         let Some(mut received) = self.read::<Received>(params) else { return };
         if let Some(request) = self.requests.0.get_mut(&received.request_id) {
@@ -197,7 +150,7 @@ impl Capture {
         }
     }
 
-    /// `Network.dataReceived`.
+    /// Handles `Network.dataReceived`.
     pub(super) fn data_received(&mut self, params: &RawValue) {
         let Some(progress) = self.read::<Progress>(params) else { return };
         if let Some(request) = self.requests.0.get_mut(&progress.request_id) {
@@ -205,36 +158,40 @@ impl Capture {
         }
     }
 
-    /// `Network.loadingFinished`.
+    /// Handles `Network.loadingFinished`.
     pub(super) fn loading_finished(&mut self, session: &str, params: &RawValue) {
         let Some(progress) = self.read::<Progress>(params) else { return };
         let Some(request) = self.requests.0.remove(&progress.request_id) else { return };
-        self.landed(&request.session, 1);
-        let is_text = request.response.as_ref().is_some_and(|response| body_reported(&response.mime_type).is_some());
+        self.finish_requests(&request.session, 1);
+        let is_text = request.response.as_ref().is_some_and(|response| max_body_bytes(&response.mime_type).is_some());
         if is_text && (1..=MAX_BODY).contains(&request.length) {
             let params = json!({ "requestId": progress.request_id });
-            let requested =
-                PendingQuery::Body { session: session.to_owned(), request: Box::new(request), id: progress.request_id };
-            self.ask(Some(session), "Network.getResponseBody", params, requested);
+            let query = PendingQuery::ResponseBody {
+                session: session.to_owned(),
+                request: Box::new(request),
+                id: progress.request_id,
+            };
+            self.ask(Some(session), "Network.getResponseBody", params, query);
         } else {
-            self.responded(session, &progress.request_id, &request, None);
+            self.report_response(session, &progress.request_id, &request, None);
         }
     }
 
-    /// The body of an answer, or that there is none any more.
-    pub(super) fn body_arrived(&mut self, session: &str, id: &str, request: &Request, body: Option<&RawValue>) {
+    /// Reports a response with its body, if the browser still has it.
+    pub(super) fn report_with_body(&mut self, session: &str, id: &str, request: &Request, body: Option<&RawValue>) {
         let body = body.and_then(|body| serde_json::from_str::<Body>(body.get()).ok());
         let text = body.filter(|body| !body.base64_encoded).map(|body| body.body);
-        self.responded(session, id, request, text.as_deref());
+        self.report_response(session, id, request, text.as_deref());
     }
 
-    /// `Network.loadingFailed`.
-    pub(super) fn loading_failed(&mut self, session: &str, params: &RawValue, cut: bool) {
+    /// Handles `Network.loadingFailed`.
+    pub(super) fn loading_failed(&mut self, session: &str, params: &RawValue, is_truncated: bool) {
         let Some(progress) = self.read::<Progress>(params) else { return };
         let request = self.requests.0.remove(&progress.request_id);
-        let mut event = Event::reported("network_loading_failed", Category::Network, "Network.loadingFailed").cut(cut);
+        let mut event = Event::from_browser("network_loading_failed", Category::Network, "Network.loadingFailed")
+            .truncated(is_truncated);
         if let Some(request) = &request {
-            self.landed(&request.session, 1);
+            self.finish_requests(&request.session, 1);
             self.locate_request(&mut event, session, request);
         }
         event.put_text("request_id", &progress.request_id);
@@ -242,19 +199,19 @@ impl Capture {
             Some(reason) if progress.error_text.is_empty() => format!("blocked: {reason}"),
             _ => progress.error_text,
         };
-        // The browser has one word for all tunnels that do not come to be.
-        let why = request.as_ref().and_then(|request| self.failed_tunnels.why(&request.url, &error));
+        // The browser reports the same error for all failed tunnels.
+        let why = request.as_ref().and_then(|request| self.failed_tunnels.fault(&request.url, &error));
         if let Some(word) = why.and_then(Fault::word) {
             event.put_text("proxy_failure", word);
         }
         event.put_text("error_text", &error);
         event.put("canceled", progress.canceled.unwrap_or(false));
         event.put_text("resource_type", &progress.resource_type);
-        self.buffered.add(event);
+        self.events.add(event);
     }
 
-    fn responded(&self, session: &str, id: &str, request: &Request, body: Option<&str>) {
-        let mut event = Event::reported("network_response", Category::Network, "Network.loadingFinished");
+    fn report_response(&self, session: &str, id: &str, request: &Request, body: Option<&str>) {
+        let mut event = Event::from_browser("network_response", Category::Network, "Network.loadingFinished");
         self.locate_request(&mut event, session, request);
         event.put_text("request_id", id);
         event.put_text("method", &request.method);
@@ -264,14 +221,15 @@ impl Capture {
             event.put_text("status_text", &response.status_text);
             event.put("headers", response.headers.clone());
             event.put_text("mime_type", &response.mime_type);
-            if let Some((body, most)) = body.zip(body_reported(&response.mime_type)) {
-                let body = if most == BODY_OF_DATA { answered_body(&response.mime_type, body) } else { body.into() };
-                let reported = beginning(&body, most);
-                event.put_text("body", reported);
-                event = event.cut(reported.len() < body.len());
+            if let Some((body, most)) = body.zip(max_body_bytes(&response.mime_type)) {
+                let body =
+                    if most == MAX_DATA_BODY { redacted_response_body(&response.mime_type, body) } else { body.into() };
+                let beginning = beginning(&body, most);
+                event.put_text("body", beginning);
+                event = event.truncated(beginning.len() < body.len());
             }
         }
-        self.buffered.add(event);
+        self.events.add(event);
     }
 
     fn locate_request(&self, event: &mut Event, session: &str, request: &Request) {
@@ -279,15 +237,15 @@ impl Capture {
         event.put_text("loader_id", &request.loader);
     }
 
-    fn in_flight(&mut self, session: &str, count: usize) {
+    fn add_in_flight(&mut self, session: &str, count: usize) {
         if let Some(root) = self.sessions.root_of(session) {
             root.navigation.in_flight += count;
             root.navigation.idle_at = None;
         }
     }
 
-    /// So many requests are not in flight any more.
-    pub(super) fn landed(&mut self, session: &str, count: usize) {
+    /// Counts requests that have finished.
+    pub(super) fn finish_requests(&mut self, session: &str, count: usize) {
         let Some(root) = self.sessions.root_of(session) else { return };
         let was = root.navigation.in_flight;
         root.navigation.in_flight = was.saturating_sub(count);
@@ -299,34 +257,34 @@ impl Capture {
         }
     }
 
-    /// Nothing was asked for a while, if the time has come.
+    /// Reports that the network is idle, if no request was sent meanwhile.
     pub(super) fn idle(&mut self, root: &str) {
         let Some(page) = self.sessions.get_mut(root) else { return };
         match page.navigation.idle_at {
             Some(at) if at <= Instant::now() => page.navigation.idle_at = None,
             _ => return,
         }
-        if self.on.network {
-            let mut event = Event::reported("network_idle", Category::Network, "Network.loadingFinished");
+        if self.categories.network {
+            let mut event = Event::from_browser("network_idle", Category::Network, "Network.loadingFinished");
             self.sessions.locate(&mut event, root, None);
-            self.buffered.add(event);
+            self.events.add(event);
         }
     }
 }
 
-/// How much of a body of this type is told; none of what is no text.
-fn body_reported(mime_type: &str) -> Option<usize> {
+/// Returns how many bytes of a body of this type are captured; `None` if it is no text.
+fn max_body_bytes(mime_type: &str) -> Option<usize> {
     let mime_type = mime_type.to_ascii_lowercase();
     let data = ["json", "xml", "x-www-form-urlencoded", "form-data"];
     if data.iter().any(|kind| mime_type.ends_with(kind)) && !mime_type.starts_with("image/") {
-        return Some(BODY_OF_DATA);
+        return Some(MAX_DATA_BODY);
     }
     let text = mime_type.starts_with("text/") || mime_type.ends_with("javascript") || mime_type.ends_with("ecmascript");
-    text.then_some(BODY_OF_TEXT)
+    text.then_some(MAX_TEXT_BODY)
 }
 
-/// What is told of the data that a server answers: tokens are answered as often as they are sent. A document is not a form.
-fn answered_body<'a>(mime_type: &str, body: &'a str) -> Cow<'a, str> {
+/// Redacts the data in a response, which contains tokens as often as a request does. An XML document is no form.
+fn redacted_response_body<'a>(mime_type: &str, body: &'a str) -> Cow<'a, str> {
     if mime_type.to_ascii_lowercase().ends_with("xml") { body.into() } else { redacted_body(mime_type, body) }
 }
 
@@ -349,32 +307,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_are_reported_of_text_and_more_of_data() {
+    fn the_captured_length_of_a_body_depends_on_its_type() {
         for data in ["application/json", "application/problem+json", "text/xml", "application/x-www-form-urlencoded"] {
-            assert_eq!(body_reported(data), Some(BODY_OF_DATA), "{data}");
+            assert_eq!(max_body_bytes(data), Some(MAX_DATA_BODY), "{data}");
         }
         for text in ["text/html", "text/css", "application/javascript", "TEXT/plain"] {
-            assert_eq!(body_reported(text), Some(BODY_OF_TEXT), "{text}");
+            assert_eq!(max_body_bytes(text), Some(MAX_TEXT_BODY), "{text}");
         }
         for none in ["image/png", "image/svg+xml", "application/octet-stream", "font/woff2", ""] {
-            assert_eq!(body_reported(none), None, "{none}");
+            assert_eq!(max_body_bytes(none), None, "{none}");
         }
     }
 
     #[test]
-    fn a_token_that_a_server_answers_is_not_reported() {
+    fn a_token_in_a_response_is_redacted() {
         let body = r#"{"access_token":"x","n":1}"#;
-        assert_eq!(answered_body("application/json", body), r#"{"access_token":"[redacted]","n":1}"#);
-        assert_eq!(answered_body("text/xml", "<password/>"), "<password/>");
+        assert_eq!(redacted_response_body("application/json", body), r#"{"access_token":"[redacted]","n":1}"#);
+        assert_eq!(redacted_response_body("text/xml", "<password/>"), "<password/>");
     }
 
     #[test]
-    fn headers_that_prove_who_somebody_is_are_not_reported() {
+    fn headers_with_credentials_are_redacted() {
         let headers = json!({ "Cookie": "a=b", "AUTHORIZATION": "Bearer x", "Accept": "*/*" });
         let Value::Object(headers) = headers else { panic!() };
-        let reported = redacted_headers(headers);
+        let redacted = redacted_headers(headers);
         assert_eq!(
-            (&reported["Cookie"], &reported["AUTHORIZATION"], &reported["Accept"]),
+            (&redacted["Cookie"], &redacted["AUTHORIZATION"], &redacted["Accept"]),
             (&json!(REDACTED), &json!(REDACTED), &json!("*/*"))
         );
     }

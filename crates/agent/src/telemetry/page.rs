@@ -9,31 +9,18 @@ use tokio::time::Instant;
 
 use super::capture::{Capture, Timer};
 use super::event::{Event, short_url};
-use super::session::{Frame, Kind, TargetInfo};
+use super::session::{Frame, Kind, TargetInfo, TreeFrame};
 use casement_agent_protocol::telemetry::Category;
 
-/// How long nothing moves before a layout counts as settled.
-const SETTLED_AFTER: Duration = Duration::from_secs(1);
+/// The time without a layout shift after which a layout counts as settled.
+const SETTLE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
 struct Navigated {
     frame: TreeFrame,
 }
 
-/// A frame as the browser tells of it.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct TreeFrame {
-    pub(super) id: String,
-    pub(super) parent_id: Option<String>,
-    #[serde(default)]
-    loader_id: String,
-    #[serde(default)]
-    pub(super) url: String,
-    pub(super) unreachable_url: Option<String>,
-}
-
-/// A frame and what is in it.
+/// A frame and its child frames.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Tree {
@@ -90,41 +77,41 @@ struct Shift {
 }
 
 impl Capture {
-    /// A page that was opened since the capture began.
+    /// Reports a page that was opened since the capture began.
     pub(super) fn tab_opened(&self, info: &TargetInfo) {
-        let mut event = Event::reported("page_tab_opened", Category::Page, "Target.attachedToTarget");
+        let mut event = Event::from_browser("page_tab_opened", Category::Page, "Target.attachedToTarget");
         event.put_text("target_id", &info.target_id);
-        event.put("target_type", Kind::Page.word());
+        event.put("target_type", Kind::Page.name());
         event.put_text("opener_id", info.opener_id.as_deref().unwrap_or_default());
-        // A page without a title has its address in the place of one.
+        // Without a title the browser reports the URL as the title.
         if !(info.url.contains(&info.title) && info.title.contains(['?', '#'])) {
             event.put("title", info.title.as_str());
         }
         event.put_url("url", &info.url);
-        self.buffered.add(event);
+        self.events.add(event);
     }
 
-    /// What was open already when the capture came.
-    pub(super) fn frames_reported(&mut self, session: &str, answer: &RawValue) {
+    /// Handles the reply of `Page.getFrameTree` for a target that was open before the capture.
+    pub(super) fn add_frame_tree(&mut self, session: &str, answer: &RawValue) {
         let Some(answer) = self.read::<TreeAnswer>(answer) else { return };
-        let mut left = vec![answer.frame_tree];
-        while let Some(tree) = left.pop() {
-            left.extend(tree.child_frames);
-            self.note_frame(session, &tree.frame);
-            self.captcha_framed(session, &tree.frame);
+        let mut remaining = vec![answer.frame_tree];
+        while let Some(tree) = remaining.pop() {
+            remaining.extend(tree.child_frames);
+            self.update_frame(session, &tree.frame);
+            self.check_captcha_frame(session, &tree.frame);
         }
     }
 
-    fn note_frame(&mut self, session: &str, frame: &TreeFrame) {
+    fn update_frame(&mut self, session: &str, frame: &TreeFrame) {
         let Some(session) = self.sessions.get_mut(session) else { return };
         let known = Frame { loader: frame.loader_id.clone(), url: short_url(&frame.url).into_owned() };
-        session.remember_frame(&frame.id, known);
+        session.set_frame(&frame.id, known);
     }
 
-    /// `Page.frameNavigated`.
-    pub(super) fn frame_navigated(&mut self, session: &str, params: &RawValue, cut: bool) {
+    /// Handles `Page.frameNavigated`.
+    pub(super) fn frame_navigated(&mut self, session: &str, params: &RawValue, is_truncated: bool) {
         let Some(Navigated { frame }) = self.read::<Navigated>(params) else { return };
-        self.note_frame(session, &frame);
+        self.update_frame(session, &frame);
         let Some(known) = self.sessions.get_mut(session) else { return };
         if known.kind == Kind::Page && frame.id == known.target {
             let navigation = &mut known.navigation;
@@ -134,8 +121,9 @@ impl Capture {
             navigation.settled = false;
             navigation.settles_at = None;
         }
-        if self.on.page {
-            let mut event = Event::reported("page_navigation", Category::Page, "Page.frameNavigated").cut(cut);
+        if self.categories.page {
+            let mut event =
+                Event::from_browser("page_navigation", Category::Page, "Page.frameNavigated").truncated(is_truncated);
             event.put_url("url", &frame.url);
             event.put_text("frame_id", &frame.id);
             event.put_text("parent_frame_id", frame.parent_id.as_deref().unwrap_or_default());
@@ -143,15 +131,15 @@ impl Capture {
             event.put_text("session_id", session);
             if let Some(root) = self.sessions.root_of(session) {
                 event.put_text("target_id", &root.target);
-                event.put("target_type", root.kind.word());
+                event.put("target_type", root.kind.name());
             }
-            self.buffered.add(event);
+            self.events.add(event);
         }
-        self.captcha_framed(session, &frame);
+        self.check_captcha_frame(session, &frame);
     }
 
-    /// `Page.navigatedWithinDocument`.
-    pub(super) fn moved_within(&mut self, session: &str, params: &RawValue) {
+    /// Handles `Page.navigatedWithinDocument`.
+    pub(super) fn navigated_within_document(&mut self, session: &str, params: &RawValue) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct FrameNavigated {
@@ -161,10 +149,10 @@ impl Capture {
         let Some(moved) = self.read::<FrameNavigated>(params) else { return };
         let Some(session) = self.sessions.get_mut(session) else { return };
         let known = session.frame(&moved.frame_id).cloned().unwrap_or_default();
-        session.remember_frame(&moved.frame_id, Frame { url: short_url(&moved.url).into_owned(), ..known });
+        session.set_frame(&moved.frame_id, Frame { url: short_url(&moved.url).into_owned(), ..known });
     }
 
-    /// `Page.frameDetached`.
+    /// Handles `Page.frameDetached`.
     pub(super) fn frame_detached(&mut self, session: &str, params: &RawValue) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -177,44 +165,44 @@ impl Capture {
         if let Some(session) = self.sessions.get_mut(session) {
             session.frames.remove(&detached.frame_id);
         }
-        // One that goes on in another process is still there.
+        // A frame that moves to another process still exists.
         if detached.reason != "swap" {
-            self.captcha_unframed(&detached.frame_id);
+            self.end_captcha_of_frame(&detached.frame_id);
         }
     }
 
-    /// `Page.domContentEventFired` and `Page.loadEventFired`.
+    /// Handles `Page.domContentEventFired` and `Page.loadEventFired`.
     pub(super) fn page_loaded(&mut self, session: &str, method: &str, params: &RawValue) {
         let Some(fired) = self.read::<Fired>(params) else { return };
         let Some(page) = self.sessions.get_mut(session).filter(|page| page.kind == Kind::Page) else { return };
-        let whole = method == "Page.loadEventFired";
-        if whole {
-            let at = Instant::now() + SETTLED_AFTER;
+        let is_complete = method == "Page.loadEventFired";
+        if is_complete {
+            let at = Instant::now() + SETTLE_INTERVAL;
             page.navigation.settles_at = Some(at);
             self.timers.set(at, Timer::Settled(session.to_owned()));
         } else {
             page.navigation.dom_loaded = true;
         }
-        if self.on.page {
-            let kind = if whole { "page_load" } else { "page_dom_content_loaded" };
-            let mut event = Event::reported(kind, Category::Page, method);
+        if self.categories.page {
+            let kind = if is_complete { "page_load" } else { "page_dom_content_loaded" };
+            let mut event = Event::from_browser(kind, Category::Page, method);
             self.sessions.locate(&mut event, session, None);
             event.put("cdp_timestamp", fired.timestamp);
-            self.buffered.add(event);
+            self.events.add(event);
         }
-        if !whole {
+        if !is_complete {
             self.navigation_settled(session);
         }
     }
 
-    /// `PerformanceTimeline.timelineEventAdded`.
-    pub(super) fn rendered(&mut self, session: &str, params: &RawValue, cut: bool) {
+    /// Handles `PerformanceTimeline.timelineEventAdded`.
+    pub(super) fn rendered(&mut self, session: &str, params: &RawValue, is_truncated: bool) {
         let Some(Timeline { event: entry }) = self.read::<Timeline>(params) else { return };
         let shift = entry.kind == "layout-shift";
         let kind = if shift { "page_layout_shift" } else { "page_lcp" };
-        let mut event = Event::reported(kind, Category::Page, "PerformanceTimeline.timelineEventAdded")
+        let mut event = Event::from_browser(kind, Category::Page, "PerformanceTimeline.timelineEventAdded")
             .at_ms(entry.time * 1000.0)
-            .cut(cut);
+            .truncated(is_truncated);
         self.sessions.locate(&mut event, session, Some(&entry.frame_id));
         event.put_text("source_frame_id", &entry.frame_id);
         event.put("time", entry.time * 1000.0);
@@ -226,23 +214,23 @@ impl Capture {
             }
             self.shifted(session);
         } else if let Some(details) = entry.lcp_details {
-            event.put("lcp_details", details.reported());
+            event.put("lcp_details", details.into_json());
         }
-        self.buffered.add(event);
+        self.events.add(event);
     }
 
-    /// The layout moved: it settles later.
+    /// Postpones the settling of a layout after a shift.
     fn shifted(&mut self, session: &str) {
         let Some(root) = self.sessions.root_of(session) else { return };
         if root.navigation.settles_at.is_some() {
-            let at = Instant::now() + SETTLED_AFTER;
+            let at = Instant::now() + SETTLE_INTERVAL;
             root.navigation.settles_at = Some(at);
             let id = root.id.clone();
             self.timers.set(at, Timer::Settled(id));
         }
     }
 
-    /// Nothing moved for a while, if the time has come.
+    /// Reports that the layout has settled, if it did not shift meanwhile.
     pub(super) fn layout_settled(&mut self, session: &str) {
         let Some(page) = self.sessions.get_mut(session) else { return };
         match page.navigation.settles_at {
@@ -250,12 +238,19 @@ impl Capture {
             _ => return,
         }
         page.navigation.layout_settled = true;
-        if self.on.page {
-            let mut event = Event::reported("page_layout_settled", Category::Page, "Page.loadEventFired");
+        if self.categories.page {
+            let mut event = Event::from_browser("page_layout_settled", Category::Page, "Page.loadEventFired");
             self.sessions.locate(&mut event, session, None);
-            self.buffered.add(event);
+            self.events.add(event);
         }
         self.navigation_settled(session);
+    }
+
+    /// Tracks the captcha of a frame, if captchas are captured.
+    fn check_captcha_frame(&mut self, session: &str, frame: &TreeFrame) {
+        if self.categories.captcha {
+            self.track_captcha(session, frame);
+        }
     }
 
     fn navigation_settled(&mut self, session: &str) {
@@ -265,26 +260,26 @@ impl Capture {
             return;
         }
         navigation.settled = true;
-        if self.on.page {
-            let mut event = Event::reported("page_navigation_settled", Category::Page, "Page.loadEventFired");
+        if self.categories.page {
+            let mut event = Event::from_browser("page_navigation_settled", Category::Page, "Page.loadEventFired");
             self.sessions.locate(&mut event, session, None);
-            self.buffered.add(event);
+            self.events.add(event);
         }
-        self.want_picture();
+        self.screenshots.request();
     }
 }
 
 impl LargestPaint {
-    fn reported(self) -> Value {
-        let mut reported = Map::new();
+    fn into_json(self) -> Value {
+        let mut fields = Map::new();
         let mut put =
-            |name: &str, value: Value| drop((!value.is_null()).then(|| reported.insert(name.to_owned(), value)));
+            |name: &str, value: Value| drop((!value.is_null()).then(|| fields.insert(name.to_owned(), value)));
         put("element_id", self.element_id.filter(|id| !id.is_empty()).into());
         put("node_id", self.node_id.into());
         put("url", self.url.map(|url| short_url(&url).into_owned()).filter(|url| !url.is_empty()).into());
         put("size", self.size.into());
         put("load_time", (self.load_time * 1000.0).into());
         put("render_time", (self.render_time * 1000.0).into());
-        Value::Object(reported)
+        Value::Object(fields)
     }
 }

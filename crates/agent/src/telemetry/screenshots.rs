@@ -1,6 +1,5 @@
-//! Pictures of what the session shows: when a navigation has come to rest, and every ten seconds while something changes.
+//! Screenshots of the session: after each navigation, and every ten seconds while something changes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -9,104 +8,111 @@ use tokio::time::Instant;
 
 use super::event::Event;
 use super::unconfirmed::UnconfirmedEvents;
+use crate::browser_handle::BrowserHandle;
 use crate::picture;
-use crate::state::AgentState;
+use crate::screen_capture::ScreenCapture;
 use casement_agent_protocol::telemetry::{Category, MAX_PNG_BYTES, SourceKind};
 use casement_agent_protocol::{Region, Viewport};
 
-/// How often it is looked whether something changed.
+/// The interval of screenshots without a request.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Between two pictures, however often pages come to rest.
-const BACKOFF: Duration = Duration::from_secs(1);
+/// The shortest pause between two screenshots.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
 
-/// Takes pictures, one at a time.
+/// Takes screenshots, one at a time.
 pub(super) struct Screenshots {
-    core: Arc<AgentState>,
-    on: bool,
-    wanted: Option<Instant>,
-    /// One is being taken.
-    taking: bool,
+    browser: BrowserHandle,
+    screen: ScreenCapture,
+    is_enabled: bool,
+    /// The time of the next screenshot.
+    due_at: Option<Instant>,
+    /// True while one is being taken.
+    is_taking: bool,
     last: Vec<u8>,
     sender: mpsc::Sender<Vec<u8>>,
     receiver: Option<mpsc::Receiver<Vec<u8>>>,
 }
 
 impl Screenshots {
-    pub(super) fn new(core: Arc<AgentState>) -> Self {
+    pub(super) fn new(browser: BrowserHandle, screen: ScreenCapture) -> Self {
         let (sender, receiver) = mpsc::channel(1);
-        Self { core, on: false, wanted: None, taking: false, last: Vec::new(), sender, receiver: Some(receiver) }
+        Self {
+            browser,
+            screen,
+            is_enabled: false,
+            due_at: None,
+            is_taking: false,
+            last: Vec::new(),
+            sender,
+            receiver: Some(receiver),
+        }
     }
 
-    /// Where the pictures come out.
-    pub(super) fn done(&mut self) -> mpsc::Receiver<Vec<u8>> {
+    /// Takes the receiver of the screenshots.
+    pub(super) fn results(&mut self) -> mpsc::Receiver<Vec<u8>> {
         self.receiver.take().unwrap_or_else(|| mpsc::channel(1).1)
     }
 
-    pub(super) fn turn(&mut self, on: bool) {
-        if on && !self.on {
-            self.wanted = Some(Instant::now() + INTERVAL);
+    pub(super) fn set_enabled(&mut self, is_enabled: bool) {
+        if is_enabled && !self.is_enabled {
+            self.due_at = Some(Instant::now() + INTERVAL);
         }
-        self.on = on;
+        self.is_enabled = is_enabled;
     }
 
-    /// There is something to see.
-    pub(super) fn want(&mut self) {
-        if self.on {
-            let soon = Instant::now();
-            self.wanted = Some(self.wanted.map_or(soon, |at| at.min(soon)));
+    /// Requests a screenshot as soon as possible.
+    pub(super) fn request(&mut self) {
+        if self.is_enabled {
+            let now = Instant::now();
+            self.due_at = Some(self.due_at.map_or(now, |at| at.min(now)));
         }
     }
 
-    /// When the next one is to be taken.
+    /// Returns the time of the next screenshot.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.wanted.filter(|_| self.on && !self.taking)
+        self.due_at.filter(|_| self.is_enabled && !self.is_taking)
     }
 
-    /// Takes one, if it is time.
+    /// Starts the next screenshot if it is due.
     pub(super) fn tick(&mut self) {
         if self.next().is_none_or(|at| at > Instant::now()) {
             return;
         }
-        self.taking = true;
-        self.wanted = Some(Instant::now() + INTERVAL);
-        let (core, sender) = (Arc::clone(&self.core), self.sender.clone());
+        self.is_taking = true;
+        self.due_at = Some(Instant::now() + INTERVAL);
+        let (browser, screen, sender) = (self.browser.clone(), self.screen.clone(), self.sender.clone());
         tokio::spawn(async move {
-            let png = take(&core).await.unwrap_or_else(|error| {
-                tracing::debug!(error, "no picture for the telemetry");
+            let png = take(&browser, &screen).await.unwrap_or_else(|error| {
+                tracing::debug!(error, "cannot take a screenshot for the telemetry");
                 Vec::new()
             });
-            // Not more often than this, whatever pages do.
-            tokio::time::sleep(BACKOFF).await;
+            tokio::time::sleep(MIN_PAUSE).await;
             drop(sender.send(png).await);
         });
     }
 
-    /// One was taken; an empty one was not. What looks like the one before is not told.
-    pub(super) fn taken(&mut self, png: Vec<u8>, buffered: &UnconfirmedEvents) {
-        self.taking = false;
-        if png.is_empty() || png == self.last || !self.on {
+    /// Adds the event of a screenshot, unless it failed (an empty PNG) or equals the previous one.
+    pub(super) fn report(&mut self, png: Vec<u8>, events: &UnconfirmedEvents) {
+        self.is_taking = false;
+        if png.is_empty() || png == self.last || !self.is_enabled {
             return;
         }
         let encoded = base64::engine::general_purpose::STANDARD.encode(&png);
         self.last = png;
-        buffered
+        events
             .add(Event::new("monitor_screenshot", Category::Screenshot, SourceKind::LocalProcess).with("png", encoded));
     }
 }
 
-/// A picture of everything, no larger than one may be.
-async fn take(core: &AgentState) -> Result<Vec<u8>, String> {
-    let live = core.ready().ok_or("the browser is not ready")?;
-    let Viewport { width, height, .. } = core.viewport();
+/// Takes a screenshot of everything, scaled down to the largest size of an event.
+async fn take(browser: &BrowserHandle, screen: &ScreenCapture) -> Result<Vec<u8>, String> {
+    let running = browser.ready().ok_or("the browser is not ready")?;
+    let Viewport { width, height, .. } = browser.viewport();
     let region = Region { x: 0, y: 0, width, height };
-    let _place = core.pictures.acquire().await;
-    let png = match &live.display {
-        Some(display) => display.capture(region).await.map_err(|error| error.to_string())?,
-        None => live.browser.capture(region).await.map_err(|error| error.to_string())?,
-    };
+    let png = screen.png(&running, region).await.map_err(|error| error.to_string())?;
     if png.len() <= MAX_PNG_BYTES {
         return Ok(png);
     }
-    let smaller = tokio::task::spawn_blocking(move || picture::at_most(&png, MAX_PNG_BYTES)).await;
+    let smaller = tokio::task::spawn_blocking(move || picture::scaled_to(&png, MAX_PNG_BYTES)).await;
     smaller.map_err(|error| error.to_string())?.ok_or_else(|| "the picture cannot be made smaller".to_owned())
 }

@@ -1,4 +1,4 @@
-//! What pages send and nobody else is to read.
+//! Redacts the secrets that pages send.
 
 use std::borrow::Cow;
 
@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 
 use super::graphql;
 
-/// In the place of a secret.
+/// The replacement of a secret.
 pub(super) const REDACTED: &str = "[redacted]";
-/// Words in the names and labels of fields that hold secrets, wherever they stand, without what separates them: of passwords in the
-/// common languages, of cards, of codes for one time and of keys.
+/// The words that mark names and labels of secret fields anywhere in a name, without separators: passwords in the common languages,
+/// cards, one-time codes and keys.
 pub(super) const WORDS: &[&str] = &[
     "pass",
     "pwd",
@@ -94,13 +94,13 @@ pub(super) const WORDS: &[&str] = &[
     "samlresponse",
     "bearer",
 ];
-/// Such words that tell only as one of several: elsewhere they are a part of others.
+/// The words that mark a secret only as a complete part of a name.
 pub(super) const PARTS: &[&str] =
     &["pin", "tan", "pw", "psw", "mdp", "cvn", "mfa", "auth", "authorization", "jwt", "sid", "jsessionid", "phpsessid"];
-/// What tells only as the whole of a name.
+/// The words that mark a secret only as the complete name.
 pub(super) const NAMES: &[&str] = &["p", "code", "código", "codigo", "codice", "kod", "验证码"];
 
-/// The words of a name, in small letters: `newPassword[0]` has the words `new`, `password` and `0`.
+/// Splits a name into its words, in lower case: `newPassword[0]` has the words `new`, `password` and `0`.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';
@@ -119,7 +119,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Whether a field of this name holds a secret. The script in the pages asks the same of names and labels.
+/// Returns true if a field of this name holds a secret. The script in pages checks names and labels by the same words.
 pub(super) fn is_secret(name: &str) -> bool {
     let parts = words(name);
     let whole = parts.concat();
@@ -128,12 +128,12 @@ pub(super) fn is_secret(name: &str) -> bool {
         || NAMES.contains(&whole.as_str())
 }
 
-/// Whether a text in which names stand has one of a secret.
+/// Returns true if a text contains the name of a secret.
 fn has_secret(text: &str) -> bool {
     is_secret(text) || words(text).iter().any(|word| NAMES.contains(&word.as_str()))
 }
 
-/// A name as a form has it, before its bytes were written as text.
+/// Decodes a URL-encoded name.
 fn decoded(name: &str) -> String {
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name.as_bytes();
@@ -146,14 +146,14 @@ fn decoded(name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Words in the names of headers, beside those of fields.
+/// Further words in the names of secret headers.
 const HEADER_WORDS: [&str; 5] = ["session", "oauth", "dpop", "hmac", "ticket"];
 
-/// Whether a header's value proves who somebody is, by its name, or by what proofs look like.
+/// Returns true if a header holds a credential, by its name or by the form of its value.
 pub(super) fn is_secret_header(name: &str, value: &str) -> bool {
     let parts = words(name);
     let whole = parts.concat();
-    // Says what is asked for, and holds nothing.
+    // These headers only name the requested scheme.
     if whole == "wwwauthenticate" || whole == "proxyauthenticate" {
         return false;
     }
@@ -168,7 +168,7 @@ pub(super) fn is_secret_header(name: &str, value: &str) -> bool {
         || looks_secret(value)
 }
 
-/// A scheme of authentication with what follows it, or a JSON Web Token.
+/// Returns true for an authentication scheme with a value, or a JSON Web Token.
 fn looks_secret(value: &str) -> bool {
     let scheme = value.trim_start().split_once(' ').map(|(scheme, _)| scheme).unwrap_or_default();
     let schemes = ["bearer", "basic", "digest", "negotiate", "ntlm", "dpop", "aws4-hmac-sha256"];
@@ -176,32 +176,32 @@ fn looks_secret(value: &str) -> bool {
     schemes.iter().any(|one| scheme.eq_ignore_ascii_case(one)) || value.split([' ', '=', ';', ',', '"']).any(token)
 }
 
-/// A body, without what its fields say whose names tell of a secret. One that says of itself to be of such fields and cannot be read,
-/// because it was cut for example, is told only if no such name is in it.
+/// Redacts the secret fields of a body. A body that cannot be parsed, for example because it is truncated, is replaced completely if it
+/// contains the name of a secret.
 pub(super) fn redacted_body<'a>(content_type: &str, body: &'a str) -> Cow<'a, str> {
     let content_type = content_type.to_ascii_lowercase();
     if content_type.contains("form-data") {
         return parts(body);
     }
     match body.trim_start().as_bytes().first() {
-        _ if content_type.contains("graphql") && !content_type.contains("json") => graphql::reported(body).into(),
+        _ if content_type.contains("graphql") && !content_type.contains("json") => graphql::redacted(body).into(),
         Some(b'{' | b'[') => json(body),
-        _ if content_type.contains("json") || content_type.contains("xml") => unread(body),
-        Some(b'<') => unread(body),
+        _ if content_type.contains("json") || content_type.contains("xml") => redacted_if_secret(body),
+        Some(b'<') => redacted_if_secret(body),
         _ => fields(body),
     }
 }
 
-fn unread(body: &str) -> Cow<'_, str> {
+fn redacted_if_secret(body: &str) -> Cow<'_, str> {
     if has_secret(body) { REDACTED.into() } else { body.into() }
 }
 
 fn json(body: &str) -> Cow<'_, str> {
-    let Ok(mut value) = serde_json::from_str::<Value>(body) else { return unread(body) };
+    let Ok(mut value) = serde_json::from_str::<Value>(body) else { return redacted_if_secret(body) };
     if redact(&mut value) { value.to_string().into() } else { body.into() }
 }
 
-/// Whether there was something to redact.
+/// Redacts a value; returns true if anything was redacted.
 fn redact(value: &mut Value) -> bool {
     match value {
         Value::Array(values) => values.iter_mut().fold(false, |found, value| redact(value) | found),
@@ -217,8 +217,8 @@ fn redact(value: &mut Value) -> bool {
             })
         }
         Value::String(text) => match redacted_text(text) {
-            Some(reported) => {
-                *text = reported;
+            Some(redacted) => {
+                *text = redacted;
                 true
             }
             None => false,
@@ -227,22 +227,22 @@ fn redact(value: &mut Value) -> bool {
     }
 }
 
-/// Whether an object is a field, which says its name as a value: `{"name": "password", "value": "…"}`.
+/// Returns true for an object that describes a secret field by its name: `{"name": "password", "value": "…"}`.
 fn names_secret(members: &Map<String, Value>) -> bool {
     ["name", "key", "field", "id"].iter().any(|name| members.get(*name).and_then(Value::as_str).is_some_and(is_secret))
 }
 
-/// A text in which there is a body of its own, if something of that was to be redacted.
+/// Redacts a text that contains a body of its own; `None` if nothing was redacted.
 fn redacted_text(text: &str) -> Option<String> {
     let body = matches!(text.trim_start().as_bytes().first(), Some(b'{' | b'['));
     if body && let Ok(mut value) = serde_json::from_str::<Value>(text) {
         return redact(&mut value).then(|| value.to_string());
     }
-    let reported = graphql::is_document(text).then(|| graphql::reported(text))?;
-    (reported != text).then_some(reported)
+    let redacted = graphql::is_document(text).then(|| graphql::redacted(text))?;
+    (redacted != text).then_some(redacted)
 }
 
-/// `name=value&…`; anything else is found to have no such names.
+/// Redacts `name=value&…`; any other text has no such names.
 fn fields(body: &str) -> Cow<'_, str> {
     let secret = |pair: &str| {
         pair.split_once('=')
@@ -251,25 +251,25 @@ fn fields(body: &str) -> Cow<'_, str> {
     if !body.split('&').any(secret) {
         return body.into();
     }
-    let reported = body.split('&').map(|pair| match pair.split_once('=') {
+    let redacted = body.split('&').map(|pair| match pair.split_once('=') {
         Some((name, _)) if secret(pair) => format!("{name}={REDACTED}"),
         _ => pair.to_owned(),
     });
-    reported.collect::<Vec<_>>().join("&").into()
+    redacted.collect::<Vec<_>>().join("&").into()
 }
 
-/// The parts between the boundary, which is the body's first line.
+/// Redacts the parts of a multipart body, whose first line is the boundary.
 fn parts(body: &str) -> Cow<'_, str> {
     let Some(boundary) = body.lines().next().filter(|line| line.len() > 2 && line.starts_with("--")) else {
-        return unread(body);
+        return redacted_if_secret(body);
     };
-    let reported = body.split(boundary).map(|part| match part.split_once("\r\n\r\n") {
+    let redacted = body.split(boundary).map(|part| match part.split_once("\r\n\r\n") {
         Some((head, content)) if is_secret_part(head) || redacted_text(content.trim()).is_some() => {
             format!("{head}\r\n\r\n{REDACTED}\r\n")
         }
         _ => part.to_owned(),
     });
-    reported.collect::<Vec<_>>().join(boundary).into()
+    redacted.collect::<Vec<_>>().join(boundary).into()
 }
 
 fn is_secret_part(head: &str) -> bool {
@@ -283,17 +283,17 @@ mod tests {
     const FORM: &str = "application/x-www-form-urlencoded";
 
     #[test]
-    fn fields_whose_names_report_of_a_secret_are_redacted_in_every_form_of_a_form() {
-        let reported = redacted_body(FORM, "user=ada&Password=a%26b&card_number=4111&csrf-token=x&pin=1&note=pass");
+    fn secret_fields_are_redacted_in_all_encodings_of_a_form() {
+        let redacted = redacted_body(FORM, "user=ada&Password=a%26b&card_number=4111&csrf-token=x&pin=1&note=pass");
         let gone = REDACTED;
         let expected = format!("user=ada&Password={gone}&card_number={gone}&csrf-token={gone}&pin={gone}&note=pass");
-        assert_eq!(reported, expected);
+        assert_eq!(redacted, expected);
 
         let body =
             r#"{"user":"ada","login":{"newPassword":"x","n":[{"api_key":7},{"remember_token":true}]},"cvv":null}"#;
-        let reported: Value = serde_json::from_str(&redacted_body("application/json", body)).expect("JSON");
-        assert_eq!((&reported["user"], &reported["login"]["newPassword"]), (&"ada".into(), &gone.into()));
-        assert_eq!(reported["login"]["n"], serde_json::json!([{ "api_key": gone }, { "remember_token": true }]));
+        let redacted: Value = serde_json::from_str(&redacted_body("application/json", body)).expect("JSON");
+        assert_eq!((&redacted["user"], &redacted["login"]["newPassword"]), (&"ada".into(), &gone.into()));
+        assert_eq!(redacted["login"]["n"], serde_json::json!([{ "api_key": gone }, { "remember_token": true }]));
         assert_eq!(redacted_body("text/plain;charset=UTF-8", r#"{"token":"x"}"#), format!(r#"{{"token":"{gone}"}}"#));
 
         let part = |name: &str, value: &str| {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_field_is_recognized_by_its_name_in_the_common_languages() {
+    fn secret_names_are_recognized_in_common_languages_and_spellings() {
         for name in [
             "p",
             "pw",
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_found_in_texts_that_stand_in_a_body() {
+    fn secrets_in_nested_bodies_are_redacted() {
         let gone = REDACTED;
         for (body, expected) in [
             (
@@ -385,8 +385,8 @@ mod tests {
             ),
             (r#"{"query":"password: \"x\""}"#, serde_json::json!({ "query": "password: \"x\"" })),
         ] {
-            let reported: Value = serde_json::from_str(&redacted_body("application/json", body)).expect("JSON");
-            assert_eq!(reported, expected);
+            let redacted: Value = serde_json::from_str(&redacted_body("application/json", body)).expect("JSON");
+            assert_eq!(redacted, expected);
         }
         assert_eq!(redacted_body("application/graphql", "{ a(b: \"x\") }"), r#"{ a(b: "[redacted]") }"#);
         let form = "n=1&variables=%7B%22password%22%3A%22x%22%7D&query=mutation+%7B+a%28b%3A+%22x%22%29+%7D";
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_prove_who_somebody_is_are_known_by_a_rule() {
+    fn headers_with_credentials_are_recognized() {
         for name in [
             "Authorization",
             "Proxy-Authorization",
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_secret_is_reported_as_it_is() {
+    fn bodies_without_secrets_are_unchanged() {
         for (kind, body) in [
             (FORM, "asked=1&spin=2&opinion=x"),
             ("application/json", r#"{"a":  1, "shipping":"x"}"#),
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_to_its_end_is_reported_only_if_no_secret_is_named() {
+    fn truncated_bodies_are_redacted_if_they_name_a_secret() {
         assert_eq!(redacted_body("application/json", r#"{"password":"abc"#), REDACTED);
         assert_eq!(redacted_body("application/json", r#"{"name":"abc"#), r#"{"name":"abc"#);
         assert_eq!(redacted_body("multipart/form-data", "name=\"token\"\r\n\r\nx"), REDACTED);

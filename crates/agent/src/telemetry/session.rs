@@ -1,4 +1,4 @@
-//! What is known of the pages, frames and workers that the capture is attached to.
+//! The attached pages, frames and workers of a capture.
 
 use std::collections::HashMap;
 
@@ -7,26 +7,26 @@ use tokio::time::Instant;
 
 use super::event::{Event, short_url};
 
-/// Frames and script contexts remembered of one session.
+/// The most frames and script contexts of one session.
 const MAX_FRAMES: usize = 1000;
 
-/// What a session is attached to.
+/// The kind of an attached target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Page,
-    /// A frame in a process of its own, inside of a page.
+    /// A frame in a process of its own.
     Frame,
     BackgroundPage,
     ServiceWorker,
     SharedWorker,
-    /// A worker of one page, and what else runs scripts.
+    /// A worker of one page, or another target that runs scripts.
     Worker,
 }
 
 impl Kind {
-    /// The browser's word for it; none for what is not captured.
-    pub(super) fn of(word: &str) -> Option<Self> {
-        Some(match word {
+    /// Parses the browser's name of a kind; `None` for a kind that is not captured.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        Some(match name {
             "page" => Self::Page,
             "iframe" => Self::Frame,
             "background_page" => Self::BackgroundPage,
@@ -37,8 +37,8 @@ impl Kind {
         })
     }
 
-    /// In the words of an event. A frame is a part of its page.
-    pub(super) const fn word(self) -> &'static str {
+    /// Returns the name in events. A frame is a part of its page.
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Page | Self::Frame => "page",
             Self::BackgroundPage => "background_page",
@@ -48,13 +48,13 @@ impl Kind {
         }
     }
 
-    /// Has frames.
-    pub(super) const fn shows(self) -> bool {
+    /// Returns true for a kind with frames.
+    pub(super) const fn has_frames(self) -> bool {
         matches!(self, Self::Page | Self::Frame | Self::BackgroundPage)
     }
 }
 
-/// As the browser tells of a target.
+/// A target as the browser reports it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct TargetInfo {
@@ -67,32 +67,45 @@ pub(super) struct TargetInfo {
     pub(super) parent_frame_id: Option<String>,
 }
 
-/// One frame of a page.
+/// A frame as the browser reports it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TreeFrame {
+    pub(super) id: String,
+    pub(super) parent_id: Option<String>,
+    #[serde(default)]
+    pub(super) loader_id: String,
+    #[serde(default)]
+    pub(super) url: String,
+    pub(super) unreachable_url: Option<String>,
+}
+
+/// A frame of a page.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Frame {
     pub(super) loader: String,
     pub(super) url: String,
 }
 
-/// How far the navigation of a page is.
+/// The progress of a page's navigation.
 #[derive(Debug, Default)]
 pub(super) struct Navigation {
-    /// Navigations so far.
+    /// The number of navigations.
     pub(super) count: u64,
     pub(super) dom_loaded: bool,
-    /// The layout has not moved for a while.
+    /// True once the layout has not shifted for a while.
     pub(super) layout_settled: bool,
     pub(super) settled: bool,
-    /// When the layout will have settled, if nothing moves.
+    /// The time when the layout settles, unless it shifts.
     pub(super) settles_at: Option<Instant>,
-    /// Requests that wait for their answers.
+    /// The number of requests without a response.
     pub(super) in_flight: usize,
-    /// When the network will be idle, if nothing is asked.
+    /// The time when the network becomes idle, unless a request is sent.
     pub(super) idle_at: Option<Instant>,
 }
 
 impl Navigation {
-    /// Nothing is known of requests any more.
+    /// Forgets all requests.
     pub(super) fn forget_requests(&mut self) {
         self.in_flight = 0;
         self.idle_at = None;
@@ -106,17 +119,17 @@ pub(super) struct Session {
     pub(super) target: String,
     pub(super) kind: Kind,
     pub(super) url: String,
-    /// The session of the page that it is part of; of a page: its own.
+    /// The session of its page; for a page its own.
     pub(super) root: String,
     pub(super) frames: HashMap<String, Frame>,
-    /// The frame around the target, where the browser says it.
+    /// The frame that contains the target, if the browser reports it.
     pub(super) parent_frame: Option<String>,
-    /// In which frame a script context is.
+    /// The frames of script contexts.
     pub(super) contexts: HashMap<i64, String>,
-    /// The scripts for new documents that are in place, by the browser's names.
+    /// The identifiers of the scripts for new documents.
     pub(super) scripts: Vec<String>,
-    /// Objects that the browser keeps for us, since they were let go.
-    pub(super) objects: u32,
+    /// The number of console objects that the browser holds since the last release.
+    pub(super) held_objects: u32,
     pub(super) navigation: Navigation,
 }
 
@@ -132,21 +145,21 @@ impl Session {
             parent_frame: info.parent_frame_id.clone(),
             contexts: HashMap::new(),
             scripts: Vec::new(),
-            objects: 0,
+            held_objects: 0,
             navigation: Navigation::default(),
         }
     }
 
-    /// The frame of the page itself: the browser names it like the target.
+    /// Returns the main frame, whose id is the target's.
     pub(super) fn main_frame(&self) -> &str {
-        if self.kind.shows() { &self.target } else { "" }
+        if self.kind.has_frames() { &self.target } else { "" }
     }
 
     pub(super) fn frame(&self, id: &str) -> Option<&Frame> {
         self.frames.get(id)
     }
 
-    pub(super) fn remember_frame(&mut self, id: &str, frame: Frame) {
+    pub(super) fn set_frame(&mut self, id: &str, frame: Frame) {
         if id == self.target {
             self.url.clone_from(&frame.url);
         }
@@ -155,14 +168,14 @@ impl Session {
         }
     }
 
-    pub(super) fn remember_context(&mut self, id: i64, frame: String) {
+    pub(super) fn add_context(&mut self, id: i64, frame: String) {
         if self.contexts.len() < MAX_FRAMES {
             self.contexts.insert(id, frame);
         }
     }
 }
 
-/// The sessions that are attached.
+/// The attached sessions.
 #[derive(Debug, Default)]
 pub(super) struct Sessions(pub(super) HashMap<String, Session>);
 
@@ -175,18 +188,18 @@ impl Sessions {
         self.0.get_mut(id)
     }
 
-    /// The page that a session is part of.
+    /// Returns the page of a session.
     pub(super) fn root_of(&mut self, id: &str) -> Option<&mut Session> {
         let root = self.0.get(id)?.root.clone();
         self.0.get_mut(&root)
     }
 
-    /// Says where an event happened: in this frame of this session, or in its main one.
+    /// Sets the location of an event: a frame of a session, or its main frame.
     pub(super) fn locate(&self, event: &mut Event, id: &str, frame: Option<&str>) {
         self.locate_at(event, id, frame, None);
     }
 
-    /// As [`locate`](Self::locate), at this address.
+    /// Like [`locate`](Self::locate), with this URL.
     pub(super) fn locate_at(&self, event: &mut Event, id: &str, frame: Option<&str>, url: Option<&str>) {
         let Some(session) = self.get(id) else { return };
         let page = match session.kind {
@@ -195,14 +208,14 @@ impl Sessions {
         };
         event.put_text("target_id", &page.target);
         event.put_text("session_id", &session.id);
-        event.put("target_type", session.kind.word());
+        event.put("target_type", session.kind.name());
         let frame = frame.unwrap_or_else(|| session.main_frame());
         event.put_text("frame_id", frame);
         let known = session.frame(frame);
         if let Some(known) = known {
             event.put_text("loader_id", &known.loader);
         }
-        if let Some(root) = self.get(&session.root).filter(|root| root.kind.shows()) {
+        if let Some(root) = self.get(&session.root).filter(|root| root.kind.has_frames()) {
             event.put("nav_seq", root.navigation.count);
         }
         event.put_url("url", url.unwrap_or_else(|| known.map_or(&session.url, |known| &known.url)));

@@ -1,4 +1,4 @@
-//! What happens to the programs of a session.
+//! Events of the programs of a session.
 
 use serde_json::json;
 
@@ -7,19 +7,19 @@ use super::event::Event;
 use crate::memory::{self, Program};
 use casement_agent_protocol::telemetry::{Category, SourceKind};
 
-/// The largest programs that are told of when the memory was full.
-const MAX_BYTES: usize = 5;
+/// How many of the largest programs are reported when the memory was full.
+const MAX_PROGRAMS: usize = 5;
 
-/// When a program ended.
+/// The phase in which a program ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Phase {
-    /// It never worked.
+    /// It was never ready.
     Startup,
-    /// It worked before.
+    /// It was ready before.
     Running,
 }
 
-/// A program ended that should not have.
+/// Creates the event of a program that ended unexpectedly.
 pub(super) fn crashed(program: &str, phase: Phase, pid: Option<u32>) -> Event {
     let phase = match phase {
         Phase::Startup => "startup",
@@ -30,27 +30,27 @@ pub(super) fn crashed(program: &str, phase: Phase, pid: Option<u32>) -> Event {
 }
 
 impl Telemetry {
-    /// A program ended that should not have.
-    pub(crate) fn program_ended(&self, program: &str, phase: Phase, pid: Option<u32>) {
-        if self.requested_state.borrow().on.system {
-            self.buffered.add(crashed(program, phase, pid));
+    /// Reports a program that ended unexpectedly.
+    pub(crate) fn report_program_end(&self, program: &str, phase: Phase, pid: Option<u32>) {
+        if self.request.borrow().categories.system {
+            self.events.add(crashed(program, phase, pid));
         }
     }
 
-    /// Everything is being ended, because all of it together holds too much memory.
-    pub(crate) fn memory_was_full(&self) {
-        if !self.requested_state.borrow().on.system {
+    /// Reports that the session ends because its memory was full.
+    pub(crate) fn report_memory_full(&self) {
+        if !self.request.borrow().categories.system {
             return;
         }
-        let largest = memory::largest(MAX_BYTES);
+        let largest = memory::largest(MAX_PROGRAMS);
         let Some(first) = largest.first() else { return };
-        let reported = |one: &Program| json!({ "pid": one.pid, "name": one.name, "rss_kb": one.resident_kib });
+        let described = |one: &Program| json!({ "pid": one.pid, "name": one.name, "rss_kb": one.resident_kib });
         let event = Event::new("system_oom_kill", Category::System, SourceKind::LocalProcess)
             .with("pid", first.pid)
             .with("process_name", first.name.as_str())
             .with("rss_kb", first.resident_kib)
             .with("constraint", "memcg")
-            .with("top_tasks", largest.iter().map(reported).collect::<Vec<_>>());
-        self.buffered.add(event);
+            .with("top_tasks", largest.iter().map(described).collect::<Vec<_>>());
+        self.events.add(event);
     }
 }

@@ -1,4 +1,4 @@
-//! Events from their happening until a server has them in safe keeping.
+//! The buffer of events that the server has not stored yet.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use casement_agent_protocol::telemetry::{
     Addresses, Category, GAP, MAX_UNCONFIRMED_BYTES, MAX_UNCONFIRMED_EVENTS, SourceKind,
 };
 
-/// How much is handed to a reader at once, in bytes; one event at least.
-const CHUNK: usize = 64 << 10;
+/// The most bytes that a reader gets at once; at least one event.
+const CHUNK_BYTES: usize = 64 << 10;
 
-/// The events that are not confirmed.
+/// The unconfirmed events.
 #[derive(Debug)]
 pub(super) struct UnconfirmedEvents {
     events: Mutex<Events>,
     /// The number of the last event; a reader waits for it to grow.
     last: watch::Sender<u64>,
-    /// How many readers there were; another one ends the one before.
+    /// The number of readers so far. A new reader ends the previous one.
     reader: watch::Sender<u64>,
-    /// The last number that was handed to a reader.
+    /// The last number that a reader got.
     read: watch::Sender<u64>,
-    /// How much is told of addresses from now on.
+    /// How much of URLs is shown in new events.
     addresses: watch::Sender<Addresses>,
 }
 
 #[derive(Debug, Default)]
 struct Events {
     last: u64,
-    /// The last number belongs to something that was lost.
-    owing: bool,
+    /// True if the last number belongs to a lost event.
+    ends_with_loss: bool,
     /// With their numbers, oldest first.
     lines: VecDeque<(u64, Bytes)>,
     bytes: usize,
@@ -47,12 +47,12 @@ impl Default for UnconfirmedEvents {
 }
 
 impl UnconfirmedEvents {
-    /// From now on so much of addresses is told.
-    pub(super) fn report_addresses(&self, addresses: Addresses) {
+    /// Sets how much of URLs is shown in new events.
+    pub(super) fn set_addresses(&self, addresses: Addresses) {
         self.addresses.send_replace(addresses);
     }
 
-    /// Numbers an event and keeps it. The oldest go when there are too many.
+    /// Numbers an event and adds it. The oldest events are dropped when there are too many.
     pub(super) fn add(&self, event: Event) {
         let rest = event.into_json(*self.addresses.borrow());
         let mut events = self.lock();
@@ -62,33 +62,33 @@ impl UnconfirmedEvents {
         self.last.send_replace(last);
     }
 
-    /// Numbers something that could not be taken in.
+    /// Numbers a lost event.
     pub(super) fn lose(&self) {
         let mut events = self.lock();
         events.last += 1;
-        events.owing = true;
+        events.ends_with_loss = true;
     }
 
-    /// If something was lost last, says so, so that it is seen. It has no number of its own: whether it is read or goes with the
-    /// oldest, as many count as lost.
+    /// Adds a gap line if the last event was lost. The line has the number of that event, so that the count of lost events stays the same
+    /// whether the line is read or dropped.
     pub(super) fn settle(&self) {
         let mut events = self.lock();
-        if !events.owing {
+        if !events.ends_with_loss {
             return;
         }
-        events.keep(&Event::new(GAP, Category::Other, SourceKind::LocalProcess).into_json(Addresses::Full));
+        events.push(&Event::new(GAP, Category::Other, SourceKind::LocalProcess).into_json(Addresses::Full));
         let last = events.last;
         drop(events);
         self.last.send_replace(last);
     }
 
-    /// The number of the last event that there is. If something was lost last, that is said.
+    /// Returns the number of the last event, after a gap line if it was lost.
     pub(super) fn finish(&self) -> u64 {
         self.settle();
         self.lock().last
     }
 
-    /// Lets the events up to this number go.
+    /// Drops the events up to this number.
     pub(super) fn confirm(&self, through: u64) {
         let mut events = self.lock();
         let confirmed = events.lines.partition_point(|(number, _)| *number <= through);
@@ -99,15 +99,15 @@ impl UnconfirmedEvents {
         }
     }
 
-    /// A reader of what comes after this number. The reader before is at its end.
+    /// Creates a reader of the events after this number, which ends the previous reader.
     pub(super) fn read(self: &Arc<Self>, after: u64) -> Reader {
         self.reader.send_modify(|count| *count += 1);
         let turn = self.reader.subscribe();
-        let me = *turn.borrow();
-        Reader { buffered: Arc::clone(self), after, me, turn, last: self.last.subscribe() }
+        let number = *turn.borrow();
+        Reader { events: Arc::clone(self), after, number, turn, last: self.last.subscribe() }
     }
 
-    /// Returns when everything is read, at once if nobody reads.
+    /// Waits until everything is read; returns at once if there is no reader.
     pub(super) async fn drained(&self) {
         let mut read = self.read.subscribe();
         loop {
@@ -126,17 +126,17 @@ impl UnconfirmedEvents {
 impl Events {
     fn add(&mut self, rest: &[u8]) {
         self.last += 1;
-        self.keep(rest);
+        self.push(rest);
     }
 
-    /// Under the last number.
-    fn keep(&mut self, rest: &[u8]) {
-        self.owing = false;
+    /// Adds a line with the last number.
+    fn push(&mut self, rest: &[u8]) {
+        self.ends_with_loss = false;
         let mut line = BytesMut::with_capacity(rest.len() + 32);
         line.put_slice(b"{\"seq\":");
         line.put_slice(self.last.to_string().as_bytes());
         line.put_u8(b',');
-        // The rest is an object too: its own bracket goes.
+        // The rest is an object: its opening bracket is left out.
         line.put_slice(rest.get(1..).unwrap_or_default());
         line.put_u8(b'\n');
         let line = line.freeze();
@@ -149,14 +149,14 @@ impl Events {
         }
     }
 
-    /// The lines after this number, as many as are handed out at once, and the number of the last of them.
+    /// Returns one chunk of the lines after this number, and the number of its last line.
     fn after(&self, number: u64) -> Option<(u64, Bytes)> {
         let first = self.lines.partition_point(|(of, _)| *of <= number);
         let mut taken = self.lines.iter().skip(first);
         let (mut last, line) = taken.next().cloned()?;
         let mut chunk = BytesMut::from(line);
         for (number, line) in taken {
-            if chunk.len() + line.len() > CHUNK {
+            if chunk.len() + line.len() > CHUNK_BYTES {
                 break;
             }
             chunk.put_slice(line);
@@ -169,25 +169,25 @@ impl Events {
 /// Reads events in their order.
 #[derive(Debug)]
 pub(super) struct Reader {
-    buffered: Arc<UnconfirmedEvents>,
+    events: Arc<UnconfirmedEvents>,
     after: u64,
-    me: u64,
+    number: u64,
     turn: watch::Receiver<u64>,
     last: watch::Receiver<u64>,
 }
 
 impl Reader {
-    /// Waits for the next lines; none when another reader came.
+    /// Waits for the next lines; `None` once there is another reader.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if *self.turn.borrow() != self.me {
+            if *self.turn.borrow() != self.number {
                 return None;
             }
             self.last.mark_unchanged();
-            let more = self.buffered.lock().after(self.after);
+            let more = self.events.lock().after(self.after);
             if let Some((last, chunk)) = more {
                 self.after = last;
-                self.buffered.read.send_replace(last);
+                self.events.read.send_replace(last);
                 return Some(chunk);
             }
             tokio::select! {
@@ -202,22 +202,22 @@ impl Reader {
 mod tests {
     use super::*;
 
-    fn numbers(buffered: &UnconfirmedEvents) -> Vec<u64> {
-        buffered.lock().lines.iter().map(|(number, _)| *number).collect()
+    fn numbers(events: &UnconfirmedEvents) -> Vec<u64> {
+        events.lock().lines.iter().map(|(number, _)| *number).collect()
     }
 
     #[test]
-    fn what_was_lost_has_as_many_numbers_whether_the_word_of_it_is_read_or_lost_too() {
-        let buffered = UnconfirmedEvents::default();
+    fn lost_events_have_numbers_and_one_gap_line() {
+        let events = UnconfirmedEvents::default();
         let event = Event::new("page_load", Category::Page, SourceKind::Cdp);
-        buffered.add(event.clone());
+        events.add(event.clone());
         for _ in 0..3 {
-            buffered.lose();
+            events.lose();
         }
-        buffered.settle();
-        buffered.settle();
-        assert_eq!(numbers(&buffered), [1, 4], "the last of the lost is told");
-        buffered.add(event);
-        assert_eq!(numbers(&buffered), [1, 4, 5]);
+        events.settle();
+        events.settle();
+        assert_eq!(numbers(&events), [1, 4], "the last lost event has a gap line");
+        events.add(event);
+        assert_eq!(numbers(&events), [1, 4, 5]);
     }
 }

@@ -1,7 +1,7 @@
-//! A connection to the browser's debugging protocol that takes whatever a page makes the browser say, in bounded memory.
+//! A connection to the browser's debugging protocol with bounded memory, however long the messages are that a page causes.
 //!
-//! An ordinary WebSocket client keeps a message as long as it is, or breaks the connection off. Here its strings are cut while it
-//! arrives, see [`redact`](super::strain).
+//! A common WebSocket client buffers a message completely or closes the connection. Here the strings of a message are truncated while it
+//! arrives, see [`Redactor`].
 
 use std::io;
 
@@ -10,42 +10,45 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::redactor::{RedactedMessage, Redactor};
+use crate::cdp::Endpoint;
 
-/// What is read at once.
-const BUFFER: usize = 64 << 10;
-/// Longest answer to the handshake.
+/// The size of the read buffer.
+const BUFFER_BYTES: usize = 64 << 10;
+/// The longest response to the handshake.
 const MAX_HEAD: usize = 8 << 10;
-/// Longest frame of control, by the WebSocket protocol.
+/// The longest control frame of the WebSocket protocol.
 const MAX_CONTROL: u64 = 125;
-/// How messages of the console begin, and those of errors that nobody caught.
-const CONSOLE: [&[u8]; 2] = [b"{\"method\":\"Runtime.consoleAPICalled\"", b"{\"method\":\"Runtime.exceptionThrown\""];
+/// The beginnings of console messages and uncaught errors.
+const CONSOLE_STARTS: [&[u8]; 2] =
+    [b"{\"method\":\"Runtime.consoleAPICalled\"", b"{\"method\":\"Runtime.exceptionThrown\""];
 
 /// An open connection. Dropping it closes it.
 pub(super) struct Wire {
     tcp: TcpStream,
     read: Vec<u8>,
-    /// Up to where `read` is used up.
+    /// The position of the unprocessed bytes in `read`.
     at: usize,
     frame: Option<Frame>,
     redactor: Redactor,
     to_send: Vec<u8>,
-    /// Messages of the console are let go unread: a page says more than can be taken in.
+    /// True to skip console messages, when a page sends more than can be handled.
     pub(super) skips_console: bool,
 }
 
-/// A frame that is being read.
+/// A frame in progress.
 #[derive(Clone, Copy)]
 struct Frame {
-    code: u8,
-    last: bool,
+    opcode: u8,
+    is_last: bool,
     left: u64,
-    skipped: bool,
+    is_skipped: bool,
 }
 
 impl Wire {
-    /// Opens the WebSocket at `path` of the browser on this port.
-    pub(super) async fn connect(port: u16, path: &str) -> io::Result<Self> {
-        let mut tcp = TcpStream::connect(("127.0.0.1", port)).await?;
+    /// Connects to the browser.
+    pub(super) async fn connect(endpoint: &Endpoint) -> io::Result<Self> {
+        let Endpoint { port, path } = endpoint;
+        let mut tcp = TcpStream::connect(("127.0.0.1", *port)).await?;
         tcp.set_nodelay(true)?;
         let mut key = [0; 16];
         rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
@@ -55,7 +58,7 @@ impl Wire {
              Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
         );
         tcp.write_all(request.as_bytes()).await?;
-        let mut read = Vec::with_capacity(BUFFER);
+        let mut read = Vec::with_capacity(BUFFER_BYTES);
         let end = loop {
             if let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") {
                 break end + 4;
@@ -78,10 +81,10 @@ impl Wire {
         })
     }
 
-    /// The next message that has arrived as a whole.
+    /// Returns the next message that has arrived completely.
     ///
     /// # Errors
-    /// When the browser closes the connection, or says what is no WebSocket.
+    /// If the browser closes the connection or violates the WebSocket protocol.
     pub(super) fn message(&mut self) -> io::Result<Option<RedactedMessage>> {
         loop {
             let Some(frame) = &mut self.frame else {
@@ -91,70 +94,70 @@ impl Wire {
                 }
                 continue;
             };
-            let there = (self.read.len() - self.at).min(usize::try_from(frame.left).unwrap_or(usize::MAX));
-            let payload = &self.read[self.at..self.at + there];
-            if frame.skipped {
-                // Nothing of it is looked at.
-            } else if frame.code < 8 {
+            let available = (self.read.len() - self.at).min(usize::try_from(frame.left).unwrap_or(usize::MAX));
+            let payload = &self.read[self.at..self.at + available];
+            if frame.is_skipped {
+                // Its payload is discarded.
+            } else if frame.opcode < 8 {
                 self.redactor.feed(payload);
-            } else if (there as u64) < frame.left {
-                // Short: it comes as a whole.
+            } else if (available as u64) < frame.left {
+                // A control frame is handled completely.
                 return Ok(None);
-            } else if frame.code == PING {
+            } else if frame.opcode == PING {
                 let payload = payload.to_vec();
                 write_frame(&mut self.to_send, PONG, &payload);
             }
-            self.at += there;
-            frame.left -= there as u64;
+            self.at += available;
+            frame.left -= available as u64;
             if frame.left > 0 {
                 return Ok(None);
             }
-            let Frame { code, last, skipped, .. } = *frame;
+            let Frame { opcode, is_last, is_skipped, .. } = *frame;
             self.frame = None;
-            if skipped {
-                return Ok(Some(RedactedMessage { lost: true, ..RedactedMessage::default() }));
+            if is_skipped {
+                return Ok(Some(RedactedMessage { is_lost: true, ..RedactedMessage::default() }));
             }
-            if code < 8 && last {
+            if opcode < 8 && is_last {
                 return Ok(Some(self.redactor.take()));
             }
         }
     }
 
-    /// Waits for more to arrive. May be given up at any moment.
+    /// Waits for more bytes. Cancel-safe.
     ///
     /// # Errors
-    /// When the connection is at its end.
-    pub(super) async fn more(&mut self) -> io::Result<()> {
+    /// If the connection has ended.
+    pub(super) async fn read_more(&mut self) -> io::Result<()> {
         self.read.drain(..self.at);
         self.at = 0;
-        self.read.reserve(BUFFER.saturating_sub(self.read.len()));
+        self.read.reserve(BUFFER_BYTES.saturating_sub(self.read.len()));
         match self.tcp.read_buf(&mut self.read).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }
     }
 
-    /// Puts a text in the queue for [`flush`](Self::flush).
+    /// Queues a text for [`flush`](Self::flush).
     pub(super) fn send(&mut self, text: &[u8]) {
         write_frame(&mut self.to_send, TEXT, text);
     }
 
-    /// Sends what was put in the queue.
+    /// Sends the queued texts.
     ///
     /// # Errors
-    /// When the connection is at its end.
+    /// If the connection has ended.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         if !self.to_send.is_empty() {
             self.tcp.write_all(&self.to_send).await?;
             self.to_send.clear();
-            self.to_send.shrink_to(BUFFER);
+            self.to_send.shrink_to(BUFFER_BYTES);
         }
         Ok(())
     }
 
-    /// What was put in the queue since it was last asked.
+    /// Takes the queued texts.
     #[cfg(test)]
-    pub(super) fn sent(&mut self) -> Vec<serde_json::Value> {
+    pub(super) fn take_queued(&mut self) -> Vec<serde_json::Value> {
         let mut rest = std::mem::take(&mut self.to_send);
         let mut sent = Vec::new();
         while let [_, short, ..] = *rest {
@@ -169,11 +172,11 @@ impl Wire {
         sent
     }
 
-    /// The head of the next frame, once it is there.
+    /// Parses the head of the next frame, once it has arrived.
     fn head(&mut self) -> io::Result<Option<Frame>> {
         let bytes = &self.read[self.at..];
         let [first, second, ..] = *bytes else { return Ok(None) };
-        let (short, code) = (second & 0x7f, first & 0x0f);
+        let (short, opcode) = (second & 0x7f, first & 0x0f);
         let size = match short {
             126 => 2,
             127 => 8,
@@ -181,24 +184,27 @@ impl Wire {
         };
         let Some(long) = bytes.get(2..2 + size) else { return Ok(None) };
         let left = if size == 0 { short.into() } else { long.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)) };
-        if second & 0x80 != 0 || (code >= 8 && left > MAX_CONTROL) {
+        if second & 0x80 != 0 || (opcode >= 8 && left > MAX_CONTROL) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        if code == CLOSE {
+        if opcode == CLOSE {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let last = first & 0x80 != 0;
-        let whole = self.skips_console && code == TEXT && last;
-        let begins = &bytes[2 + size..];
-        // Not enough of it is there to tell.
-        let open =
-            |start: &&[u8]| (begins.len() as u64) < left && begins.len() < start.len() && start.starts_with(begins);
-        if whole && CONSOLE.iter().any(open) {
+        let is_last = first & 0x80 != 0;
+        let may_skip = self.skips_console && opcode == TEXT && is_last;
+        let start_of_payload = &bytes[2 + size..];
+        // Too few bytes have arrived to decide.
+        let is_undecided = |start: &&[u8]| {
+            (start_of_payload.len() as u64) < left
+                && start_of_payload.len() < start.len()
+                && start.starts_with(start_of_payload)
+        };
+        if may_skip && CONSOLE_STARTS.iter().any(is_undecided) {
             return Ok(None);
         }
-        let skipped = whole && CONSOLE.iter().any(|start| begins.starts_with(start));
+        let is_skipped = may_skip && CONSOLE_STARTS.iter().any(|start| start_of_payload.starts_with(start));
         self.at += 2 + size;
-        Ok(Some(Frame { code, last, left, skipped }))
+        Ok(Some(Frame { opcode, is_last, left, is_skipped }))
     }
 }
 
@@ -207,9 +213,9 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// A whole frame of a client. Its mask is zero: there is no proxy in between that could take a payload for something else.
-fn write_frame(out: &mut Vec<u8>, code: u8, payload: &[u8]) {
-    out.push(0x80 | code);
+/// Writes a frame of a client. Its mask is zero, because no proxy is in between that could misinterpret a payload.
+fn write_frame(out: &mut Vec<u8>, opcode: u8, payload: &[u8]) {
+    out.push(0x80 | opcode);
     match payload.len() {
         short @ 0..=125 => out.push(0x80 | short as u8),
         middle @ 126..=0xffff => {

@@ -1,4 +1,4 @@
-//! Watches a display for changes, on a thread and a connection of its own, as long as somebody looks.
+//! Watches a display for changes, on a thread and a connection of its own, as long as there are viewers.
 
 use std::io;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use x11rb::rust_connection::RustConnection;
 
 use super::changes::{Area, Changes};
 
-/// Nobody looks any more when nobody has asked for this long.
-const UNWANTED: Duration = Duration::from_secs(30);
-/// Changes taken in at one time; the others come next time.
+/// The time without a request after which there are no viewers.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most events of one poll; the others follow in the next one.
 const MAX_EVENTS: usize = 1000;
 
-/// Where the count of the watch before ended: a viewer that has seen a display of before is told nothing wrong about this one.
+/// The last state of any watch. Each watch counts on from it, so that the state of a viewer of an earlier display is not mistaken.
 static LAST_STATE: AtomicU64 = AtomicU64::new(0);
 
 /// A watched display.
@@ -31,76 +31,76 @@ pub(super) struct Watch {
     display: String,
     changes: Mutex<Changes>,
     state: watch::Sender<u64>,
-    wanted: Mutex<Instant>,
-    over: AtomicBool,
+    last_request: Mutex<Instant>,
+    has_ended: AtomicBool,
 }
 
 impl Watch {
-    /// Watches the display `name`, looking every `pace`.
-    pub(super) fn begin(name: &str, pace: Duration) -> io::Result<Arc<Self>> {
+    /// Watches the display `name`, polling at `interval`.
+    pub(super) fn start(name: &str, interval: Duration) -> io::Result<Arc<Self>> {
         let changes = Changes::above(LAST_STATE.load(Ordering::Relaxed));
         let watch = Arc::new(Self {
             display: name.to_owned(),
             state: watch::Sender::new(changes.state()),
             changes: Mutex::new(changes),
-            wanted: Mutex::new(Instant::now()),
-            over: AtomicBool::new(false),
+            last_request: Mutex::new(Instant::now()),
+            has_ended: AtomicBool::new(false),
         });
-        let looking = Arc::clone(&watch);
+        let polled = Arc::clone(&watch);
         std::thread::Builder::new().name("view".to_owned()).spawn(move || {
-            if let Err(error) = look(&looking, pace) {
-                tracing::debug!(%error, "the display is not watched any more");
+            if let Err(error) = poll(&polled, interval) {
+                tracing::debug!(%error, "cannot watch the display any more");
             }
-            looking.over.store(true, Ordering::Relaxed);
-            // Whoever waits asks again, and is told of everything.
-            looking.note(Area::ALL);
+            polled.has_ended.store(true, Ordering::Relaxed);
+            // The waiting viewers request again and receive the whole display.
+            polled.note(Area::ALL);
         })?;
         Ok(watch)
     }
 
-    /// Whether it still watches that display.
-    pub(super) fn goes_on(&self, display: &str) -> bool {
-        self.display == display && !self.over.load(Ordering::Relaxed)
+    /// Returns true if it still watches that display.
+    pub(super) fn is_active(&self, display: &str) -> bool {
+        self.display == display && !self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Waits until something changed after `since`; `false` when nothing did for `patience`.
-    pub(super) async fn changed(&self, since: Option<u64>, time_limit: Duration) -> bool {
-        self.want();
+    /// Waits until something changed after `since`; `false` when nothing did `within` the time.
+    pub(super) async fn wait_for_change(&self, since: Option<u64>, within: Duration) -> bool {
+        self.record_request();
         let mut state = self.state.subscribe();
-        let changed = tokio::time::timeout(time_limit, state.wait_for(|state| Some(*state) != since)).await;
-        self.want();
+        let changed = tokio::time::timeout(within, state.wait_for(|state| Some(*state) != since)).await;
+        self.record_request();
         changed.is_ok()
     }
 
-    fn want(&self) {
-        *self.wanted.lock() = Instant::now();
+    fn record_request(&self) {
+        *self.last_request.lock() = Instant::now();
     }
 
     fn is_wanted(&self) -> bool {
-        self.wanted.lock().elapsed() < UNWANTED
+        self.last_request.lock().elapsed() < IDLE_TIMEOUT
     }
 
-    /// The state now, and what changed after `since`.
+    /// Returns the current state, and what changed after `since`.
     pub(super) fn since(&self, since: Option<u64>, size: (u32, u32)) -> (u64, Area) {
         let mut changes = self.changes.lock();
-        let reported = changes.since(since, size);
-        self.report(&changes);
-        reported
+        let changed = changes.since(since, size);
+        self.publish(&changes);
+        changed
     }
 
     fn note(&self, area: Area) {
         let mut changes = self.changes.lock();
         changes.note(area);
-        self.report(&changes);
+        self.publish(&changes);
     }
 
-    fn report(&self, changes: &Changes) {
+    fn publish(&self, changes: &Changes) {
         LAST_STATE.fetch_max(changes.state(), Ordering::Relaxed);
         self.state.send_if_modified(|state| std::mem::replace(state, changes.state()) != changes.state());
     }
 }
 
-fn look(watch: &Watch, pace: Duration) -> Result<(), ReplyError> {
+fn poll(watch: &Watch, interval: Duration) -> Result<(), ReplyError> {
     let refused = |_| ReplyError::ConnectionError(ConnectionError::UnknownError);
     let (connection, screen) = RustConnection::connect(Some(&watch.display)).map_err(refused)?;
     let root = connection.setup().roots.get(screen).ok_or(ConnectionError::UnknownError)?.root;
@@ -112,7 +112,7 @@ fn look(watch: &Watch, pace: Duration) -> Result<(), ReplyError> {
     let mut cursor = Pointer::default();
     while watch.is_wanted() {
         let mut damaged = false;
-        let mut other_cursor = false;
+        let mut has_new_image = false;
         for _ in 0..MAX_EVENTS {
             match connection.poll_for_event()? {
                 Some(Event::DamageNotify(event)) => {
@@ -120,23 +120,23 @@ fn look(watch: &Watch, pace: Duration) -> Result<(), ReplyError> {
                     let area = event.area;
                     watch.note(Area::at(area.x.into(), area.y.into(), area.width, area.height));
                 }
-                Some(Event::XfixesCursorNotify(_)) => other_cursor = true,
+                Some(Event::XfixesCursorNotify(_)) => has_new_image = true,
                 Some(_) => {}
                 None => break,
             }
         }
         if damaged {
-            // What is damaged from now on is told anew.
+            // Later damage is reported again.
             connection.damage_subtract(damage, x11rb::NONE, x11rb::NONE)?;
         }
-        // Its answer also says that all of this was done. The server draws the cursor without telling of it.
-        cursor.follow(&connection, root, other_cursor, |area| watch.note(area))?;
-        std::thread::sleep(pace);
+        // Its reply also confirms the requests above. The server draws the cursor without reporting damage.
+        cursor.follow(&connection, root, has_new_image, |area| watch.note(area))?;
+        std::thread::sleep(interval);
     }
     Ok(())
 }
 
-/// Where the cursor was drawn last.
+/// The last position and area of the cursor.
 #[derive(Default)]
 struct Pointer {
     at: Option<(i16, i16)>,
@@ -148,16 +148,16 @@ impl Pointer {
         &mut self,
         connection: &RustConnection,
         root: Window,
-        other_cursor: bool,
+        has_new_image: bool,
         mut note: impl FnMut(Area),
     ) -> Result<(), ReplyError> {
         let pointer = connection.query_pointer(root)?.reply()?;
         let at = Some((pointer.root_x, pointer.root_y));
-        if at == self.at && !other_cursor {
+        if at == self.at && !has_new_image {
             return Ok(());
         }
         self.at = at;
-        // The server refuses where there is no cursor.
+        // The server refuses if there is no cursor.
         let image = connection.xfixes_get_cursor_image()?.reply().ok();
         let area = image.map(|image| {
             let (x, y) = (i32::from(image.x) - i32::from(image.xhot), i32::from(image.y) - i32::from(image.yhot));

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use casement_agent_protocol::client::{AgentClient, ClientError};
 use casement_agent_protocol::computer::{Action, Button, ClickKind, Perform, Point};
-use casement_agent_protocol::process::{EXEC, Exec, Program};
 use casement_agent_protocol::{ErrorCode, State, Status};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, stream};
@@ -13,16 +12,21 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::cdp::Cdp;
-use crate::headless::webdriver;
 use crate::sandbox::{Sandbox, TEST_TIMEOUT, config};
 
-const LONG: Duration = Duration::from_secs(180);
-const CTRL: u32 = 0xffe3;
-const SHIFT: u32 = 0xffe1;
-const RETURN: u32 = 0xff0d;
-const ESCAPE: u32 = 0xff1b;
+pub(crate) const LONG: Duration = Duration::from_secs(180);
+
+pub(crate) const CTRL: u32 = 0xffe3;
+
+pub(crate) const SHIFT: u32 = 0xffe1;
+
+pub(crate) const RETURN: u32 = 0xff0d;
+
+pub(crate) const ESCAPE: u32 = 0xff1b;
+
 /// Every kind of text there is: accents put together, right to left, beyond the first plane, joined pictures.
-const ALL_KINDS: &str = "aZ~ äöüß€ 漢字 😀 e\u{301} \u{202e}x\u{202c} עברית नमस्ते 👩\u{200d}💻 \u{10ffff}";
+pub(crate) const ALL_KINDS: &str = "aZ~ äöüß€ 漢字 😀 e\u{301} \u{202e}x\u{202c} עברית नमस्ते 👩\u{200d}💻 \u{10ffff}";
+
 /// Notes what happens to it.
 const RECORDER: &str = r"
     document.body.style.margin = 0;
@@ -41,21 +45,21 @@ const RECORDER: &str = r"
     addEventListener('wheel', e => log.push([e.type, e.deltaX, e.deltaY, e.deltaMode, e.isTrusted].join()), true);
     true";
 
-struct Stage {
-    sandbox: Sandbox,
-    client: AgentClient,
-    cdp: Cdp,
-    page: String,
-    status: Status,
+pub(crate) struct Stage {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) client: AgentClient,
+    pub(crate) cdp: Cdp,
+    pub(crate) page: String,
+    pub(crate) status: Status,
     /// What the window has above its page.
-    frame: u32,
+    pub(crate) frame: u32,
 }
 
 #[derive(Deserialize)]
-struct Nothing {}
+pub(crate) struct Nothing {}
 
 impl Stage {
-    async fn set(headless: bool, stealth: bool) -> Self {
+    pub(crate) async fn set(headless: bool, stealth: bool) -> Self {
         let mut config = config(headless);
         config.stealth = stealth;
         config.start_url = Some("http://localhost/empty".to_owned());
@@ -79,30 +83,30 @@ impl Stage {
         Self { sandbox, client, cdp, page, status, frame }
     }
 
-    fn at(&self, x: u32, y: u32) -> Point {
+    pub(crate) fn at(&self, x: u32, y: u32) -> Point {
         Point { x, y: y + self.frame }
     }
 
-    async fn act(&self, actions: Vec<Action>) {
+    pub(crate) async fn act(&self, actions: Vec<Action>) {
         self.client.command("/v1/computer/perform", &Perform { actions }, LONG).await.unwrap();
     }
 
-    async fn click(&self, x: u32, y: u32) {
+    pub(crate) async fn click(&self, x: u32, y: u32) {
         let at = self.at(x, y);
         self.act(vec![Action::Click { at, button: Button::Left, kind: ClickKind::Click, times: 1, hold: Vec::new() }])
             .await;
     }
 
-    async fn press(&self, chord: &[u32]) {
+    pub(crate) async fn press(&self, chord: &[u32]) {
         self.act(vec![Action::Press { chords: vec![chord.to_vec()], duration_ms: 0, hold: Vec::new() }]).await;
     }
 
-    async fn forget(&mut self) {
+    pub(crate) async fn forget(&mut self) {
         self.cdp.evaluate(&self.page, "log.length = 0").await;
     }
 
     /// What was noted, once something that begins with `last` is the last of it.
-    async fn noted(&mut self, last: &str) -> Vec<String> {
+    pub(crate) async fn noted(&mut self, last: &str) -> Vec<String> {
         let ended = format!("log.length > 0 && log.at(-1).startsWith({})", json!(last));
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -116,33 +120,29 @@ impl Stage {
         }
     }
 
-    async fn mouse(&self) -> Point {
+    pub(crate) async fn mouse(&self) -> Point {
         self.client.call("/v1/computer/mouse", &(), LONG).await.unwrap()
     }
 
-    async fn write_clipboard(&self, text: &str) {
+    pub(crate) async fn write_clipboard(&self, text: &str) {
         let content = stream::iter([Ok(Bytes::from(text.to_owned()))]);
         let _: Nothing = self.client.upload("/v1/computer/clipboard/write", &(), content, LONG).await.unwrap();
     }
 
-    async fn read_clipboard(&self) -> String {
-        let mut download = self.client.download("/v1/computer/clipboard/read", &(), LONG).await.unwrap();
-        let mut text = Vec::new();
-        while let Some(part) = download.next().await {
-            text.extend_from_slice(&part.unwrap());
-        }
-        String::from_utf8(text).unwrap()
+    pub(crate) async fn read_clipboard(&self) -> String {
+        let text = self.client.download("/v1/computer/clipboard/read", &(), LONG).await.unwrap();
+        String::from_utf8(text.collect(usize::MAX).await.unwrap().into()).unwrap()
     }
 }
 
-async fn everywhere<F: AsyncFn(Stage)>(scene: F) {
+pub(crate) async fn everywhere<F: AsyncFn(Stage)>(scene: F) {
     for (headless, stealth) in [(true, false), (true, true), (false, false)] {
         println!("headless {headless}, stealth {stealth}");
         scene(Stage::set(headless, stealth).await).await;
     }
 }
 
-fn click(at: Point, button: Button, kind: ClickKind, times: u32, hold: &[u32]) -> Action {
+pub(crate) fn click(at: Point, button: Button, kind: ClickKind, times: u32, hold: &[u32]) -> Action {
     Action::Click { at, button, kind, times, hold: hold.to_vec() }
 }
 
@@ -336,109 +336,7 @@ async fn every_text_is_typed_exactly() {
     .await;
 }
 
-#[tokio::test]
-async fn the_clipboard_is_the_one_that_pages_see_and_holds_every_text() {
-    everywhere(async |mut stage: Stage| {
-        assert_eq!(stage.read_clipboard().await, "");
-        for text in [ALL_KINDS, "", "\r\n\n\r\t end \0 after nothing", &"x".repeat(1 << 20), &"😀".repeat(1 << 18)] {
-            stage.write_clipboard(text).await;
-            assert!(stage.read_clipboard().await == text, "a text of {} bytes", text.len());
-        }
-        let mut times: Vec<_> = Vec::new();
-        for _ in 0..20 {
-            let began = Instant::now();
-            stage.write_clipboard("short").await;
-            assert_eq!(stage.read_clipboard().await, "short");
-            times.push(began.elapsed());
-        }
-        times.sort_unstable();
-        println!("clipboard there and back: {:?}", times[10]);
-
-        // To a page by the paste key, and back by the copy key.
-        stage.write_clipboard(ALL_KINDS).await;
-        stage.click(100, 100).await;
-        stage.cdp.until(&stage.page, "document.activeElement.id", &json!("area")).await;
-        stage.press(&[CTRL, u32::from('v')]).await;
-        stage.cdp.until(&stage.page, "area.value", &json!(ALL_KINDS)).await;
-        stage.cdp.evaluate(&stage.page, "area.value = 'copied ✓'; area.select(); 1").await;
-        stage.press(&[CTRL, u32::from('c')]).await;
-        stage.noted("keyup,Control").await;
-        let deadline = Instant::now() + TEST_TIMEOUT;
-        while stage.read_clipboard().await != "copied ✓" {
-            assert!(Instant::now() < deadline, "the copy does not come");
-        }
-        // And by the page's own hand.
-        let allow =
-            json!({ "origin": "http://localhost", "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"] });
-        stage.cdp.call(None, "Browser.grantPermissions", allow).await;
-        stage.write_clipboard("from outside: ä").await;
-        assert_eq!(stage.cdp.evaluate(&stage.page, "navigator.clipboard.readText()").await, json!("from outside: ä"));
-        stage.cdp.evaluate(&stage.page, "navigator.clipboard.writeText('from the page: 漢')").await;
-        assert_eq!(stage.read_clipboard().await, "from the page: 漢");
-        a_megabyte_goes_both_ways(&mut stage).await;
-        stage.write_clipboard("from the page: 漢").await;
-        // The page that does this is none of the client's, and asks for nothing.
-        assert_eq!(stage.cdp.pages().await.len(), 1);
-        let requested = stage.sandbox.seen.lock().clone();
-        assert!(!requested.iter().any(|address| address.contains("clipboard")), "{requested:?}");
-        // It may be closed by a client who sees everything.
-        let all = stage.cdp.call(None, "Target.getTargets", json!({})).await;
-        let hidden =
-            all["targetInfos"].as_array().unwrap().iter().find(|info| info["type"] == "other").unwrap().clone();
-        stage.cdp.call(None, "Target.closeTarget", json!({ "targetId": hidden["targetId"] })).await;
-        let deadline = Instant::now() + TEST_TIMEOUT;
-        loop {
-            let all = stage.cdp.call(None, "Target.getTargets", json!({})).await;
-            if !all["targetInfos"].as_array().unwrap().iter().any(|info| info["targetId"] == hidden["targetId"]) {
-                break;
-            }
-            assert!(Instant::now() < deadline, "it is not closed");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        assert_eq!(stage.read_clipboard().await, "from the page: 漢");
-    })
-    .await;
-}
-
-/// As much as a clipboard takes, to a page and back: by its own hand, by the paste key and by the copy key.
-async fn a_megabyte_goes_both_ways(stage: &mut Stage) {
-    let (line, times) = ("aä漢😀\n", 95_325);
-    let text = |last: char| format!("{}{last}", line.repeat(times));
-    assert_eq!(text('1').len(), 1 << 20);
-    let in_page = |last: char| format!("({}.repeat({times}) + '{last}')", json!(line));
-    let began = Instant::now();
-
-    stage.write_clipboard(&text('1')).await;
-    let read = format!("navigator.clipboard.readText().then(t => t === {})", in_page('1'));
-    assert_eq!(stage.cdp.evaluate(&stage.page, &read).await, json!(true));
-    stage.cdp.evaluate(&stage.page, &format!("navigator.clipboard.writeText({})", in_page('2'))).await;
-    assert!(stage.read_clipboard().await == text('2'), "not what the page wrote");
-
-    // The page takes and gives the text itself: to lay so much out takes a browser longer than all the rest.
-    let hands = format!(
-        "area.onpaste = e => {{ window.pasted = e.clipboardData.getData('text/plain'); e.preventDefault(); }};
-         area.oncopy = e => {{ e.clipboardData.setData('text/plain', {}); e.preventDefault(); }};
-         area.value = 'x'; area.focus(); area.select(); 1",
-        in_page('4')
-    );
-    stage.cdp.evaluate(&stage.page, &hands).await;
-    stage.write_clipboard(&text('3')).await;
-    stage.press(&[CTRL, u32::from('v')]).await;
-    let deadline = Instant::now() + LONG;
-    while stage.cdp.evaluate(&stage.page, &format!("window.pasted === {}", in_page('3'))).await != json!(true) {
-        assert!(Instant::now() < deadline, "the paste does not come");
-    }
-    stage.press(&[CTRL, u32::from('c')]).await;
-    let deadline = Instant::now() + LONG;
-    while stage.read_clipboard().await != text('4') {
-        assert!(Instant::now() < deadline, "the copy does not come");
-    }
-    println!("a megabyte, four times: {:?}", began.elapsed());
-    stage.cdp.evaluate(&stage.page, "area.onpaste = area.oncopy = null; area.value = ''; 1").await;
-    stage.forget().await;
-}
-
-fn refused(result: Result<(), ClientError>) -> (ErrorCode, Option<String>) {
+pub(crate) fn refused(result: Result<(), ClientError>) -> (ErrorCode, Option<String>) {
     match result {
         Err(ClientError::Refused(body)) => (body.code, body.field),
         other => panic!("not refused: {other:?}"),
@@ -446,7 +344,7 @@ fn refused(result: Result<(), ClientError>) -> (ErrorCode, Option<String>) {
 }
 
 #[tokio::test]
-async fn a_page_that_takes_no_input_is_reported_of_and_the_agent_lives() {
+async fn a_page_that_takes_no_input_is_reported_and_the_agent_lives() {
     let mut stage = Stage::set(true, false).await;
     // It takes nothing from the moment on at which it asks.
     let hangs = "setTimeout(() => {
@@ -523,197 +421,4 @@ async fn who_goes_in_the_middle_lets_go_and_calls_come_one_after_the_other() {
         assert!(tokio::time::timeout(Duration::from_secs(1), calls.next()).await.is_err(), "the others wait");
     })
     .await;
-}
-
-#[tokio::test]
-async fn on_a_display_the_browsers_own_fields_take_text_and_the_cursor_hides() {
-    let mut stage = Stage::set(false, false).await;
-    stage.press(&[CTRL, u32::from('l')]).await;
-    stage.act(vec![Action::Type { text: "http://page.test/\n".to_owned(), delay_ms: 0 }]).await;
-    stage.cdp.until(&stage.page, "document.title", &json!("coloured")).await;
-    let at = Point { x: 50, y: 650 };
-    for hidden in [true, true, false, false, true] {
-        let to = Action::Move { to: at, smooth: false, duration_ms: None, hold: Vec::new() };
-        stage.act(vec![to, Action::Cursor { hidden }]).await;
-        let deadline = Instant::now() + TEST_TIMEOUT;
-        while shows_cursor(&stage.client, at).await == hidden {
-            assert!(Instant::now() < deadline, "hidden: {hidden}, but the live view shows otherwise");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        // Pictures are without the cursor in any case.
-        let picture = crate::headless::decode(&stage.client.screenshot(None, crate::headless::LARGE).await.unwrap());
-        assert!((40..70).all(|x| picture.at(x, 655) == [0, 0, 255]), "a cursor, or no page");
-    }
-}
-
-/// Whether the live view of the display has a cursor at that place of a blue page.
-async fn shows_cursor(client: &AgentClient, at: Point) -> bool {
-    let (head, jpeg) = crate::view::next(client, None).await.expect("a first frame is there at once");
-    assert_eq!((head.x, head.y), (0, 0), "all of the display");
-    let (width, _, pixels) = crate::view::decode(&jpeg);
-    let blue = |x: u32, y: u32| {
-        let first = ((y * width + x) * 3) as usize;
-        pixels[first] < 60 && pixels[first + 1] < 60 && pixels[first + 2] > 190
-    };
-    let place = |first: u32| first..first + 10;
-    !place(at.y).all(|y| place(at.x).all(|x| blue(x, y)))
-}
-
-#[tokio::test]
-async fn keys_go_to_the_page_in_front_whatever_the_others_believe() {
-    everywhere(async |mut stage: Stage| {
-        let other = stage.cdp.page("about:blank#new", false).await;
-        stage.cdp.evaluate(&other, "onkeydown = e => document.title += e.key; 1").await;
-        let pages = [stage.page.clone(), other.clone()];
-        // As clients do with all their pages; a window takes its time to hand the focus on, which only a page that
-        // does not believe in it always can tell.
-        let bring = async |stage: &mut Stage, front: &str| {
-            for page in &pages {
-                stage.cdp.call(Some(page), "Emulation.setFocusEmulationEnabled", json!({ "enabled": false })).await;
-            }
-            stage.cdp.call(Some(front), "Page.bringToFront", json!({})).await;
-            stage.cdp.until(front, "document.hasFocus()", &json!(true)).await;
-            stage.cdp.drawn(front).await;
-            for page in &pages {
-                stage.cdp.call(Some(page), "Emulation.setFocusEmulationEnabled", json!({ "enabled": true })).await;
-            }
-        };
-        bring(&mut stage, &other).await;
-        stage.press(&[u32::from('b')]).await;
-        // Tells a page that did not listen from a key that went elsewhere.
-        let received = "[document.title, typeof onkeydown, document.hasFocus()].join()";
-        stage.cdp.until(&other, received, &json!("b,function,true")).await;
-        let page = stage.page.clone();
-        bring(&mut stage, &page).await;
-        stage.press(&[u32::from('a')]).await;
-        let once = ["keydown,a,KeyA,65,0,true,0000", "keyup,a,KeyA,65,0,true,0000"];
-        // A page that comes to the front below the mouse is told where the mouse is.
-        let keys = async |stage: &mut Stage| {
-            let mut seen = stage.noted("keyup,a").await;
-            seen.retain(|event| event.starts_with("key"));
-            seen
-        };
-        assert_eq!(keys(&mut stage).await, once);
-        assert_eq!(stage.cdp.evaluate(&other, "document.title").await, json!("b"));
-        // One that hangs in the background is in nobody's way.
-        stage
-            .cdp
-            .call(Some(&other), "Runtime.evaluate", json!({ "expression": "setTimeout(() => { for (;;); })" }))
-            .await;
-        stage.press(&[u32::from('a')]).await;
-        assert_eq!(keys(&mut stage).await, once);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn webdriver_clients_keep_their_windows_and_the_clipboard_works_beside_them() {
-    everywhere(async |stage: Stage| {
-        stage.write_clipboard("before").await;
-        for socket in [false, true] {
-            let options = json!({ "debuggerAddress": "127.0.0.1:9222" });
-            let requested_state = json!({ "webSocketUrl": socket, "goog:chromeOptions": options });
-            let requested_state = json!({ "capabilities": { "alwaysMatch": requested_state } });
-            let session = webdriver(&stage.sandbox, "POST", "/session", &requested_state).await.unwrap();
-            let id = session["value"]["sessionId"].as_str().unwrap().to_owned();
-            stage.write_clipboard("beside: ä").await;
-            assert_eq!(stage.read_clipboard().await, "beside: ä");
-            let deadline = Instant::now() + Duration::from_secs(60);
-            loop {
-                let handles = webdriver(&stage.sandbox, "GET", &format!("/session/{id}/window/handles"), &json!({}))
-                    .await
-                    .unwrap();
-                if handles["value"].as_array().unwrap().len() == 1 {
-                    break;
-                }
-                assert!(Instant::now() < deadline, "{handles}");
-            }
-            webdriver(&stage.sandbox, "DELETE", &format!("/session/{id}"), &json!({})).await.unwrap();
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn on_a_display_text_is_exact_in_every_layout_of_its_keyboard() {
-    let mut stage = Stage::set(false, false).await;
-    stage.click(100, 100).await;
-    for layout in ["de", "fr", "ru", "us,gr -option grp:toggle", "us"] {
-        let program = Program { command: format!("setxkbmap -display :0 {layout}"), ..Program::default() };
-        let exec = Exec { program, timeout_ms: 60_000 };
-        let mut output = stage.client.download(EXEC, &exec, LONG).await.unwrap();
-        let first = output.next().await.unwrap().unwrap();
-        assert!(String::from_utf8_lossy(&first).contains("\"exit_code\":0"), "{first:?}");
-        stage.cdp.evaluate(&stage.page, "area.value = ''; area.focus(); 1").await;
-        let text = format!("{ALL_KINDS} zyZY#'{{}}[]@\\ привет ελ");
-        stage.act(vec![Action::Type { text: text.clone(), delay_ms: 0 }]).await;
-        stage.cdp.until(&stage.page, "area.value", &json!(text)).await;
-        // Letters that this layout may not have are commands all the same.
-        stage.cdp.evaluate(&stage.page, "getSelection().collapseToEnd?.(); area.setSelectionRange(0, 0); 1").await;
-        stage.press(&[CTRL, u32::from('a')]).await;
-        stage
-            .cdp
-            .until(&stage.page, "area.selectionEnd - area.selectionStart === area.value.length", &json!(true))
-            .await;
-        stage.press(&[CTRL, u32::from('x')]).await;
-        stage.cdp.until(&stage.page, "area.value", &json!("")).await;
-        let hold = |key, down| Action::Key { key, down };
-        let (ctrl, v) = (|down| hold(CTRL, down), |down| hold(u32::from('v'), down));
-        stage.act(vec![ctrl(true), v(true), v(false), ctrl(false)]).await;
-        stage.cdp.until(&stage.page, "area.value", &json!(text)).await;
-    }
-}
-
-/// Somebody's own keyboard says which character a key means, and its Shift may stand elsewhere than on this one.
-#[tokio::test]
-async fn on_a_display_keys_that_are_held_write_what_they_mean_whatever_shift_does_here() {
-    let mut stage = Stage::set(false, false).await;
-    stage.click(100, 100).await;
-    stage.cdp.evaluate(&stage.page, "area.value = ''; area.focus(); log.length = 0; 1").await;
-    let symbol = |key: char| if key < '\u{100}' { u32::from(key) } else { 0x0100_0000 | u32::from(key) };
-    let tap = |key: char| [true, false].map(|down| Action::Key { key: symbol(key), down });
-    let mut keys = vec![Action::Key { key: SHIFT, down: true }];
-    for key in ['/', 'A', 'a', '?', 'ü'] {
-        keys.extend(tap(key));
-    }
-    keys.push(Action::Key { key: SHIFT, down: false });
-    for key in ['@', 'B', 'b'] {
-        keys.extend(tap(key));
-    }
-    stage.act(keys).await;
-    stage.cdp.until(&stage.page, "area.value", &json!("/Aa?ü@Bb")).await;
-    // Two at a time: each goes up as the one that went down.
-    stage.noted("keyup,b").await;
-    let [w_down, w_up] = tap('w');
-    let [d_down, d_up] = tap('Я');
-    stage.act(vec![w_down, d_down, w_up, d_up]).await;
-    let seen = stage.noted("keyup,Я").await;
-    let order: Vec<_> = seen.iter().map(|event| event.split(',').take(2).collect::<Vec<_>>().join(",")).collect();
-    assert_eq!(order, ["keydown,w", "keydown,Я", "keyup,w", "keyup,Я"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn without_a_display_a_click_opens_a_dialog_and_the_keyboard_answers_it() {
-    for stealth in [false, true] {
-        let mut stage = Stage::set(true, stealth).await;
-        for (dialog, text, key, answer) in [
-            ("prompt('Who?')", "Ada", RETURN, json!("Ada")),
-            ("prompt('Who?')", "Ada", ESCAPE, json!(null)),
-            ("confirm('Really?')", "", ESCAPE, json!(false)),
-            ("confirm('Really?')", "", RETURN, json!(true)),
-            ("alert('Done'), 'seen'", "", RETURN, json!("seen")),
-        ] {
-            let asking = format!("answer = 'none'; onclick = () => {{ answer = ({dialog}); }}; true");
-            stage.cdp.evaluate(&stage.page, &asking).await;
-            let began = Instant::now();
-            stage.click(600, 300).await;
-            assert!(began.elapsed() < TEST_TIMEOUT, "the click waits for nobody's answer");
-            stage.act(vec![Action::Type { text: text.to_owned(), delay_ms: 0 }]).await;
-            stage.press(&[key]).await;
-            stage.cdp.until(&stage.page, "answer", &answer).await;
-        }
-        stage.forget().await;
-        stage.click(600, 300).await;
-        stage.press(&[RETURN]).await;
-    }
 }

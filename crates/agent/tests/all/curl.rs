@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::client::{AgentClient, ClientError};
 use casement_agent_protocol::curl::{CurlHead, CurlRequest, REQUEST};
-use futures_util::StreamExt as _;
 
 use crate::headless::refusal;
 use crate::sandbox::{Sandbox, config};
@@ -17,11 +16,7 @@ fn get(url: &str) -> CurlRequest {
 }
 
 async fn send(client: &AgentClient, request: &CurlRequest) -> Result<(CurlHead, String), ClientError> {
-    let mut answer = client.download(REQUEST, request, SHORT_TIMEOUT).await?;
-    let mut bytes = Vec::new();
-    while let Some(part) = answer.next().await {
-        bytes.extend_from_slice(&part?);
-    }
+    let bytes = client.download(REQUEST, request, SHORT_TIMEOUT).await?.collect(usize::MAX).await?;
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
     let head = serde_json::from_slice(&bytes[..end]).unwrap();
     Ok((head, String::from_utf8(bytes[end + 1..].to_vec()).unwrap()))
@@ -29,9 +24,7 @@ async fn send(client: &AgentClient, request: &CurlRequest) -> Result<(CurlHead, 
 
 #[tokio::test]
 async fn a_request_goes_through_the_browser_and_disturbs_no_page() {
-    let sandbox = Sandbox::start(&config(true));
-    sandbox.ready("curl").await;
-    let client = sandbox.client().await;
+    let (sandbox, _, client) = Sandbox::with_browser(&config(true), "curl").await;
     let mut request = get("http://localhost/headers");
     request.headers.push(("X-Mine".to_owned(), "1".to_owned()));
     let (head, body) = send(&client, &request).await.unwrap();

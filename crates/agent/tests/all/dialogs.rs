@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use casement_agent_protocol::client::{AgentClient, ClientError};
 use casement_agent_protocol::view::{ANSWER, DIALOGS, DialogAnswer, NextDialogs, OpenDialogs};
-use casement_agent_protocol::{ErrorCode, Event, ExitReason, State};
+use casement_agent_protocol::{ErrorCode, ExitReason, State};
 use serde_json::json;
 
 use crate::cdp::{Cdp, EMPTY};
-use crate::sandbox::{Sandbox, TEST_TIMEOUT, config, news};
+use crate::sandbox::{Sandbox, TEST_TIMEOUT, config, end};
 
 const SIZE: (u32, u32) = (900, 700);
 
@@ -26,7 +26,7 @@ async fn until_open(client: &AgentClient, how_many: usize) -> OpenDialogs {
 }
 
 #[tokio::test]
-async fn a_dialog_that_no_client_answers_is_reported_holds_up_no_one_and_can_be_answered() {
+async fn an_unanswered_dialog_is_reported_blocks_no_client_and_can_be_answered() {
     let mut config = config(true);
     config.start_url = Some(EMPTY.to_owned());
     let sandbox = Sandbox::start(&config);
@@ -79,13 +79,7 @@ async fn a_browser_that_a_client_closed_says_so_with_and_without_a_display() {
         // With its last window a browser with a display ends, too.
         let session = (method == "Page.close").then_some(page.as_str());
         cdp.call(session, method, json!({})).await;
-        let ended = loop {
-            match news(&mut events).await {
-                Some(Event::Exited { reason, detail }) => break (reason, detail),
-                Some(_) => {}
-                None => panic!("no word of the end"),
-            }
-        };
+        let ended = end(&mut events).await;
         assert_eq!(ended.0, ExitReason::Closed, "{method}: {}", ended.1);
     }
 }

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use casement_agent_protocol::{ErrorCode, Event, ExitReason, FailureCode, State};
+use casement_agent_protocol::{ErrorCode, ExitReason, FailureCode, State};
 
 use crate::headless::refusal;
-use crate::sandbox::{Sandbox, config, signal};
+use crate::sandbox::{Sandbox, config, end, signal};
 
 #[tokio::test]
-async fn a_browser_that_cannot_be_started_is_stated_to_have_failed() {
+async fn a_browser_that_cannot_be_started_is_reported_as_failed() {
     let mut config = config(true);
     config.chromium = PathBuf::from("/nowhere/chromium");
     let mut sandbox = Sandbox::start(&config);
@@ -33,13 +33,7 @@ async fn a_session_over_its_memory_limit_ends_for_that_reason() {
     config.memory_limit_bytes = Some(16 << 20);
     let mut sandbox = Sandbox::start(&config);
     let mut events = sandbox.client().await.events().await.unwrap();
-    let reason = loop {
-        match events.next().await.unwrap() {
-            Some(Event::Exited { reason, .. }) => break reason,
-            Some(_) => {}
-            None => panic!("the stream ended without a last word"),
-        }
-    };
+    let reason = end(&mut events).await.0;
     assert_eq!(reason, ExitReason::Oom);
     assert_eq!(sandbox.ended().await, Some(1));
 }
@@ -68,13 +62,7 @@ async fn files_of_a_session_are_memory_too() {
         let filled = Command::new("nsenter").args(["--target", &target]).args(inside).args(fill).status().unwrap();
         assert!(filled.success());
 
-        let reason = loop {
-            match events.next().await.unwrap() {
-                Some(Event::Exited { reason, .. }) => break reason,
-                Some(_) => {}
-                None => panic!("the stream ended without a last word"),
-            }
-        };
+        let reason = end(&mut events).await.0;
         assert_eq!(reason, ExitReason::Oom, "{directory}");
         assert_eq!(sandbox.ended().await, Some(1));
     }
@@ -98,21 +86,13 @@ async fn a_sandbox_that_no_server_has_taken_over_ends_within_a_minute() {
 }
 
 #[tokio::test]
-async fn a_stopped_browser_is_stated_to_hang_at_once_and_ends_within_a_minute() {
-    let mut sandbox = Sandbox::start(&config(true));
-    sandbox.ready("to be stopped").await;
-    let client = sandbox.client().await;
+async fn a_stopped_browser_is_reported_as_hung_at_once_and_ends_within_a_minute() {
+    let (mut sandbox, _, client) = Sandbox::with_browser(&config(true), "to be stopped").await;
     let mut events = client.events().await.unwrap();
     signal(sandbox.browser(), "STOP");
     let taken = client.screenshot(None, (1280, 800)).await.map(drop);
     assert_eq!(refusal(taken), ErrorCode::BrowserHung);
-    let (reason, detail) = loop {
-        match events.next().await.unwrap() {
-            Some(Event::Exited { reason, detail }) => break (reason, detail),
-            Some(_) => {}
-            None => panic!("the stream ended without a last word"),
-        }
-    };
+    let (reason, detail) = end(&mut events).await;
     assert_eq!(reason, ExitReason::Hung);
     assert!(detail.contains("was stopped"), "{detail}");
     sandbox.ended().await;

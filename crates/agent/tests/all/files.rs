@@ -5,7 +5,6 @@ use std::time::Duration;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::client::AgentClient;
 use casement_agent_protocol::fs::{INFO, Path, READ, ZIP};
-use futures_util::TryStreamExt as _;
 
 use crate::headless::refusal;
 use crate::process::{run, shell, without_browser};
@@ -16,9 +15,8 @@ const WITHIN: Duration = Duration::from_secs(90);
 async fn ask(client: &AgentClient, operation: &'static str, path: &str) -> Result<Vec<u8>, ErrorCode> {
     let requested = Path { path: path.to_owned() };
     let answer = client.download(operation, &requested, WITHIN).await;
-    let Ok(parts) = answer else { return Err(refusal(answer.map(drop))) };
-    let parts: Vec<_> = parts.try_collect().await.unwrap();
-    Ok(parts.concat())
+    let Ok(bytes) = answer else { return Err(refusal(answer.map(drop))) };
+    Ok(bytes.collect(usize::MAX).await.unwrap().into())
 }
 
 #[tokio::test]

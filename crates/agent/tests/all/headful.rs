@@ -3,12 +3,12 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use casement_agent_protocol::{ErrorCode, Event, ExitReason, Region, State, Viewport};
+use casement_agent_protocol::{ErrorCode, ExitReason, Region, State, Viewport};
 use serde_json::json;
 
 use crate::cdp::Cdp;
 use crate::headless::{LARGE, decode, refusal};
-use crate::sandbox::{SLOWLY, Sandbox, config, signal};
+use crate::sandbox::{SLOWLY, Sandbox, config, end, signal};
 
 #[tokio::test]
 async fn a_session_with_a_display_fills_it_and_follows_its_size() {
@@ -69,13 +69,7 @@ async fn a_session_with_a_display_fills_it_and_follows_its_size() {
 
     let mut events = client.events().await.unwrap();
     client.shutdown().await.unwrap();
-    let last = loop {
-        match events.next().await.unwrap() {
-            Some(Event::Exited { reason, .. }) => break reason,
-            Some(_) => {}
-            None => panic!("the stream ended without a last word"),
-        }
-    };
+    let last = end(&mut events).await.0;
     assert_eq!(last, ExitReason::Shutdown);
     assert_eq!(sandbox.ended().await, Some(0));
 }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::cdp::Cdp;
-use crate::sandbox::{NONCE, SLOWLY, Sandbox, TEST_TIMEOUT, config, field, is_reported, news, signal};
+use crate::sandbox::{NONCE, SLOWLY, Sandbox, TEST_TIMEOUT, config, field, news, signal, try_signal};
 
 /// One browser for all of this: starting one is what costs.
 #[tokio::test]
@@ -51,9 +51,7 @@ async fn a_headless_session_from_its_start_to_its_crash() {
 
 #[tokio::test]
 async fn a_page_that_a_client_has_sized_keeps_its_size_when_the_viewport_changes() {
-    let sandbox = Sandbox::start(&config(true));
-    let status = sandbox.ready("sized by a client").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&config(true), "sized by a client").await;
     let mut cdp = Cdp::dial(&sandbox, &status).await;
     let target = cdp.pages().await.remove(0);
     let first = cdp.attach(&target).await;
@@ -98,7 +96,7 @@ async fn a_headless_session_that_hides_nothing_has_exact_pages_and_pictures_too(
 
 /// The browser's own services ask right after the start, and again after a failure that they take for passing.
 #[tokio::test]
-async fn an_idle_browser_asks_for_nothing_and_a_form_is_reported_to_no_one() {
+async fn an_idle_browser_asks_for_nothing_and_sends_a_form_to_no_one() {
     let displays = [(true, false), (true, true), (false, false)];
     let sandboxes = displays.map(|(headless, stealth)| {
         let mut config = config(headless);
@@ -309,7 +307,7 @@ async fn a_page_that_does_not_answer_is_not_handed_out(sandbox: &Sandbox) {
     let client = sandbox.client().await;
     // Pages that went a moment ago take their processes along: one that is listed may be gone.
     let mut renderers = sandbox.processes("--type=renderer");
-    renderers.retain(|pid| is_reported(*pid, "STOP"));
+    renderers.retain(|pid| try_signal(*pid, "STOP"));
     let refused = client.handout(None, None, Some(Duration::from_millis(300))).await;
     renderers.iter().for_each(|pid| signal(*pid, "CONT"));
     assert_eq!(refusal(refused), ErrorCode::BrowserHung);

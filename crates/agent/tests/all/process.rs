@@ -29,6 +29,13 @@ pub(crate) fn shell(line: &str) -> Program {
     Program { command: line.to_owned(), ..Program::default() }
 }
 
+/// A sandbox without a browser, and a client.
+async fn bare() -> (Sandbox, AgentClient) {
+    let sandbox = Sandbox::start(&without_browser());
+    let client = sandbox.client().await;
+    (sandbox, client)
+}
+
 pub(crate) struct Ran {
     pub(crate) reported: Executed,
     pub(crate) stdout: Vec<u8>,
@@ -38,11 +45,7 @@ pub(crate) struct Ran {
 pub(crate) async fn run(client: &AgentClient, program: Program, timeout_ms: u64) -> Result<Ran, ClientError> {
     // The answer begins when the program has ended.
     let within = Duration::from_millis(timeout_ms) + SHORT_TIMEOUT;
-    let mut answer = client.download(EXEC, &Exec { program, timeout_ms }, within).await?;
-    let mut bytes = Vec::new();
-    while let Some(part) = answer.next().await {
-        bytes.extend_from_slice(&part?);
-    }
+    let bytes = client.download(EXEC, &Exec { program, timeout_ms }, within).await?.collect(usize::MAX).await?;
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
     let reported: Executed = serde_json::from_slice(&bytes[..end]).unwrap();
     let (stdout, stderr) = bytes[end + 1..].split_at(usize::try_from(reported.stdout_bytes).unwrap());
@@ -56,8 +59,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[tokio::test]
 async fn a_sandbox_gives_way_to_the_programs_beside_it() {
-    let sandbox = Sandbox::start(&without_browser());
-    let client = sandbox.client().await;
+    let (_sandbox, client) = bare().await;
     // The kernel may have processes weighed by groups; it is told some time after the start.
     let look = "cut -d' ' -f19 /proc/self/stat
         group=/proc/$PPID/autogroup
@@ -70,8 +72,7 @@ async fn a_sandbox_gives_way_to_the_programs_beside_it() {
 
 #[tokio::test]
 async fn a_program_gets_its_arguments_directory_and_environment_and_nothing_of_the_agent() {
-    let sandbox = Sandbox::start(&without_browser());
-    let client = sandbox.client().await;
+    let (_sandbox, client) = bare().await;
 
     let program = Program {
         command: "printf".to_owned(),
@@ -101,8 +102,7 @@ async fn a_program_gets_its_arguments_directory_and_environment_and_nothing_of_t
 
 #[tokio::test]
 async fn a_program_that_is_not_there_or_is_killed_gives_the_code_a_shell_would() {
-    let sandbox = Sandbox::start(&without_browser());
-    let client = sandbox.client().await;
+    let (_sandbox, client) = bare().await;
     let directly = |command: &str| Program { args: Some(vec![]), ..shell(command) };
     for (program, code) in [
         (shell("no-such-program"), 127),
@@ -123,8 +123,7 @@ async fn a_program_that_is_not_there_or_is_killed_gives_the_code_a_shell_would()
 
 #[tokio::test]
 async fn output_is_buffered_up_to_its_limit_and_never_stops_the_program() {
-    let sandbox = Sandbox::start(&without_browser());
-    let client = sandbox.client().await;
+    let (_sandbox, client) = bare().await;
     let ran = run(&client, shell("head -c 30000000 /dev/zero; echo done >&2"), 60_000).await.unwrap();
     assert_eq!((ran.reported.exit_code, ran.stdout.len(), text(&ran.stderr)), (0, 10 << 20, "done\n".to_owned()));
     assert_eq!(ran.reported.stdout_dropped, 30_000_000 - (10 << 20));
@@ -133,8 +132,7 @@ async fn output_is_buffered_up_to_its_limit_and_never_stops_the_program() {
 
 #[tokio::test]
 async fn the_time_limit_ends_the_program_and_all_it_has_started() {
-    let sandbox = Sandbox::start(&without_browser());
-    let client = sandbox.client().await;
+    let (sandbox, client) = bare().await;
     // Left behind by group, by session, by parent, and without the word in the environment that would find them.
     let line = "sleep 4321 & setsid sleep 4321 & (setsid sleep 4321 &) ; env -i sh -c 'sleep 4321 & wait' & \
                 sh -c 'trap \"\" TERM INT HUP; while :; do sleep 4321; done' & wait";
@@ -147,8 +145,7 @@ async fn the_time_limit_ends_the_program_and_all_it_has_started() {
 
 #[tokio::test]
 async fn a_caller_that_hangs_up_ends_its_program() {
-    let sandbox = Sandbox::start(&without_browser());
-    let client = sandbox.client().await;
+    let (sandbox, client) = bare().await;
     let waiting = tokio::spawn(async move {
         let requested = Exec { program: shell("setsid sleep 5432 & sleep 5432"), timeout_ms: 600_000 };
         client.download(EXEC, &requested, Duration::from_secs(600)).await.map(drop)
@@ -160,8 +157,7 @@ async fn a_caller_that_hangs_up_ends_its_program() {
 
 #[tokio::test]
 async fn what_survives_its_parent_holds_nothing_up_and_goes_on() {
-    let sandbox = Sandbox::start(&without_browser());
-    let client = sandbox.client().await;
+    let (_sandbox, client) = bare().await;
     let line = "(while :; do echo still here; sleep 0.05; date > /tmp/alive; done) & echo started";
     let began = Instant::now();
     let ran = run(&client, shell(line), 60_000).await.unwrap();
@@ -179,9 +175,8 @@ async fn what_survives_its_parent_holds_nothing_up_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_spawned_program_is_followed_reported_things_and_ended() {
-    let sandbox = Sandbox::start(&without_browser());
-    let client = sandbox.client().await;
+async fn a_spawned_program_is_followed_gets_input_and_is_ended() {
+    let (_sandbox, client) = bare().await;
     let spawned =
         spawn(&client, "p1", shell("echo ready; while read line; do echo got:$line; done; echo eof"), None).await;
     assert!(spawned.pid > 1 && spawned.started_at_ms > 1_700_000_000_000);
@@ -218,8 +213,7 @@ const SIZE: TerminalSize = TerminalSize { cols: 100, rows: 30 };
 
 #[tokio::test]
 async fn a_program_with_a_terminal_sees_it_and_its_new_size() {
-    let sandbox = Sandbox::start(&without_browser());
-    let client = sandbox.client().await;
+    let (_sandbox, client) = bare().await;
     // It starts nothing while it waits: a shell that is about to may miss a signal.
     let line = "stty size; tty; trap 'stty size' WINCH; echo waiting; while :; do read line; done";
     spawn(&client, "t1", shell(line), Some(TerminalSize { cols: 80, rows: 24 })).await;
@@ -236,8 +230,7 @@ async fn a_program_with_a_terminal_sees_it_and_its_new_size() {
 
 #[tokio::test]
 async fn a_reader_that_never_reads_costs_nothing_beyond_the_ring() {
-    let sandbox = Sandbox::start(&without_browser());
-    let client = sandbox.client().await;
+    let (sandbox, client) = bare().await;
     spawn(&client, "warm", shell("true"), None).await;
     let before = resident(sandbox.agent());
     let requested = name("lines");
@@ -270,8 +263,7 @@ async fn a_reader_that_never_reads_costs_nothing_beyond_the_ring() {
 
 #[tokio::test]
 async fn a_session_runs_so_many_programs_at_once_and_no_more() {
-    let sandbox = Sandbox::start(&without_browser());
-    let client = sandbox.client().await;
+    let (_sandbox, client) = bare().await;
     for n in 0..64 {
         spawn(&client, &format!("n{n}"), shell("exec sleep 6543"), None).await;
     }

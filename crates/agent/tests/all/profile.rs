@@ -7,13 +7,13 @@ use bytes::Bytes;
 use casement_agent_protocol::client::{AgentClient, ClientError};
 use casement_agent_protocol::extension::RestartRequest;
 use casement_agent_protocol::profile::{CAPTURE, LOAD};
-use casement_agent_protocol::{AgentConfig, ErrorCode, Event, ExitReason, State, Status};
-use futures_util::{TryStreamExt as _, stream};
+use casement_agent_protocol::{AgentConfig, ErrorCode, ExitReason, State, Status};
+use futures_util::stream;
 use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
 use crate::headless::refusal;
-use crate::sandbox::{SLOWLY, Sandbox, TEST_TIMEOUT, config, gone, is_reported, signal};
+use crate::sandbox::{SLOWLY, Sandbox, TEST_TIMEOUT, config, end, gone, signal, try_signal};
 
 const LOGIN: &str = "http://localhost/login";
 
@@ -108,7 +108,7 @@ async fn seen(sandbox: &Sandbox, status: &Status) -> Value {
 
 async fn capture(client: &AgentClient) -> Vec<u8> {
     let archive = client.download(CAPTURE, &(), TEST_TIMEOUT).await.unwrap();
-    archive.try_collect::<Vec<Bytes>>().await.unwrap().concat()
+    archive.collect(usize::MAX).await.unwrap().into()
 }
 
 async fn load(client: &AgentClient, archive: &[u8]) -> Result<(), ClientError> {
@@ -144,13 +144,7 @@ async fn what_one_browser_knew_the_next_knows_with_a_display_and_without() {
             assert_eq!(seen(&next, &status).await, whole());
         }
         client.shutdown().await.unwrap();
-        loop {
-            match events.next().await.unwrap() {
-                Some(Event::Exited { reason, .. }) => break assert_eq!(reason, ExitReason::Shutdown),
-                Some(_) => {}
-                None => panic!("no last word"),
-            }
-        }
+        assert_eq!(end(&mut events).await.0, ExitReason::Shutdown);
     }
 }
 
@@ -162,9 +156,7 @@ async fn a_profile_loaded_into_a_living_session_takes_the_place_of_everything_be
     let archive = capture(&first.client().await).await;
     drop(first);
     for headless in [true, false] {
-        let sandbox = Sandbox::start(&config(headless));
-        let status = sandbox.ready("before a profile").await;
-        let client = sandbox.client().await;
+        let (sandbox, status, client) = Sandbox::with_browser(&config(headless), "before a profile").await;
         let mut cdp = Cdp::dial(&sandbox, &status).await;
         let page = visit(&mut cdp, "http://localhost/kept").await;
         cdp.evaluate(&page, "document.cookie = 'before=1'; localStorage.before = 'here'").await;
@@ -206,7 +198,7 @@ async fn local_storage_is_in_the_profile_even_if_its_process_is_stopped_at_the_c
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for pid in writers {
-        let _there_still = is_reported(pid, "CONT");
+        let _there_still = try_signal(pid, "CONT");
     }
     let archive = closing.await.unwrap();
     let next = Sandbox::start(&held(true));
@@ -240,9 +232,7 @@ async fn what_was_written_in_the_last_moment_is_in_the_profile() {
 
 #[tokio::test]
 async fn a_profile_that_cannot_be_used_is_refused_and_the_session_goes_on() {
-    let sandbox = Sandbox::start(&config(true));
-    let status = sandbox.ready("before bad profiles").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&config(true), "before bad profiles").await;
     for bad in [&b"no archive"[..], b""] {
         assert_eq!(refusal(load(&client, bad).await), ErrorCode::NotAllowed);
         assert_eq!(refusal(client.restart(&with_profile()).await), ErrorCode::Missing);
@@ -272,13 +262,7 @@ async fn a_browser_that_ended_by_itself_leaves_its_profile_to_whoever_wants_it()
     let client = sandbox.client().await;
     let mut events = client.events().await.unwrap();
     signal(sandbox.browser(), "KILL");
-    loop {
-        match events.next().await.unwrap() {
-            Some(Event::Exited { reason, .. }) => break assert_eq!(reason, ExitReason::Crashed),
-            Some(_) => {}
-            None => panic!("no last word"),
-        }
-    }
+    assert_eq!(end(&mut events).await.0, ExitReason::Crashed);
     let archive = capture(&client).await;
     client.shutdown().await.unwrap();
     assert_eq!(sandbox.ended().await, Some(1));

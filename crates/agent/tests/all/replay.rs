@@ -10,7 +10,6 @@ use casement_agent_protocol::replay::{
     LIST, READ, ReadReplay, Replay, ReplayName, ReplayState, Replays, START, STOP, StartReplay,
 };
 use casement_agent_protocol::{ErrorCode, Status, Viewport};
-use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 
 use crate::cdp::{Cdp, EMPTY};
@@ -51,10 +50,9 @@ async fn read(client: &AgentClient, id: &str, offset: u64, length: Option<u64>) 
     let requested = ReadReplay { replay_id: id.to_owned(), offset, length };
     let bytes = client.download(READ, &requested, WITHIN).await?;
     let length = bytes.length.unwrap();
-    let parts: Vec<_> = bytes.try_collect().await?;
-    let bytes = parts.concat();
+    let bytes = bytes.collect(usize::MAX).await?;
     assert_eq!(bytes.len() as u64, length);
-    Ok(bytes)
+    Ok(bytes.into())
 }
 
 /// A film on the disk of the test.
@@ -143,9 +141,7 @@ async fn let_it_record(seconds: f64) {
 async fn a_video_of_everything(headless: bool) {
     let mut config = config(headless);
     config.start_url = Some(EMPTY.to_owned());
-    let sandbox = Sandbox::start(&config);
-    let status = sandbox.ready("recorded").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&config, "recorded").await;
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
     paint(&mut cdp, &page, "red").await;
 

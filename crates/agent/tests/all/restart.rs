@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
 use crate::headless::{LARGE, decode, refusal};
-use crate::sandbox::{NONCE, SLOWLY, Sandbox, TEST_TIMEOUT, config, news, signal};
+use crate::sandbox::{NONCE, SLOWLY, Sandbox, TEST_TIMEOUT, config, end, news, signal};
 
 /// An extension that shows on every page that it is there, with its service worker's word.
 fn extension(mark: &str) -> Vec<u8> {
@@ -53,9 +53,7 @@ async fn an_extension_is_loaded_into_a_living_session_and_its_pages_come_back() 
     for (headless, stealth) in [(true, false), (true, true), (false, false)] {
         let mut config = config(headless);
         config.stealth = stealth;
-        let sandbox = Sandbox::start(&config);
-        let first = sandbox.ready("before the restart").await;
-        let client = sandbox.client().await;
+        let (sandbox, first, client) = Sandbox::with_browser(&config, "before the restart").await;
         let mut events = client.events().await.unwrap();
         let mut cdp = Cdp::dial(&sandbox, &first).await;
         let page = cdp.page("http://page.test/", false).await;
@@ -120,9 +118,7 @@ async fn restored(cdp: &mut Cdp, address: &str) -> String {
 
 #[tokio::test]
 async fn extensions_that_cannot_be_loaded_are_refused_and_the_session_goes_on() {
-    let sandbox = Sandbox::start(&config(false));
-    let first = sandbox.ready("refusals").await;
-    let client = sandbox.client().await;
+    let (sandbox, first, client) = Sandbox::with_browser(&config(false), "refusals").await;
     assert_eq!(refusal(client.restart(&named(&["never-added"])).await), ErrorCode::Missing);
     for (name, archive, code) in [
         ("text", b"no archive".to_vec(), ErrorCode::NotAllowed),
@@ -180,9 +176,7 @@ async fn a_start_that_is_held_back_waits_for_its_extensions() {
 
 #[tokio::test]
 async fn a_viewport_larger_than_the_display_can_become_restarts_it() {
-    let sandbox = Sandbox::start(&config(false));
-    let status = sandbox.ready("a small display").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&config(false), "a small display").await;
     let mut cdp = Cdp::dial(&sandbox, &status).await;
     let page = cdp.page("http://page.test/", false).await;
     cdp.until(&page, "document.readyState + document.title", &json!("completecoloured")).await;
@@ -203,9 +197,7 @@ async fn a_viewport_larger_than_the_display_can_become_restarts_it() {
 
 #[tokio::test]
 async fn a_browser_that_does_not_come_up_again_ends_the_session_with_the_reason() {
-    let mut sandbox = Sandbox::start(&config(true));
-    sandbox.ready("before a failed restart").await;
-    let client = sandbox.client().await;
+    let (mut sandbox, _, client) = Sandbox::with_browser(&config(true), "before a failed restart").await;
     let mut events = client.events().await.unwrap();
     let requested = tokio::spawn({
         let client = sandbox.client().await;
@@ -225,13 +217,7 @@ async fn a_browser_that_does_not_come_up_again_ends_the_session_with_the_reason(
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let answer = requested.await.unwrap();
-    let ended = loop {
-        match events.next().await.unwrap() {
-            Some(Event::Exited { reason, detail }) => break (reason, detail),
-            Some(_) => {}
-            None => panic!("no last word"),
-        }
-    };
+    let ended = end(&mut events).await;
     assert_eq!(ended.0, ExitReason::Crashed, "{}", ended.1);
     println!("{answer:?}; {}", ended.1);
     assert_eq!(sandbox.ended().await, Some(1));

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use casement_agent_protocol::client::{AgentClient, ClientError, Events};
-use casement_agent_protocol::{AgentConfig, Event, Status, Viewport};
+use casement_agent_protocol::{AgentConfig, Event, ExitReason, Status, Viewport};
 use command_fds::{CommandFdExt, FdMapping};
 use tempfile::TempDir;
 
@@ -83,6 +83,14 @@ impl Sandbox {
         let stages: Vec<String> = status.stages.iter().map(|stage| format!("{} {:.0}", stage.name, stage.ms)).collect();
         println!("{label}: ready after {:?}, stages in ms: {}", began.elapsed(), stages.join(", "));
         status
+    }
+
+    /// A sandbox whose browser is ready, with its status and a client.
+    pub(crate) async fn with_browser(config: &AgentConfig, label: &str) -> (Self, Status, AgentClient) {
+        let sandbox = Self::start(config);
+        let status = sandbox.ready(label).await;
+        let client = sandbox.client().await;
+        (sandbox, status, client)
     }
 
     /// The processes in the sandbox whose command line has `word`.
@@ -168,6 +176,17 @@ pub(crate) async fn news(events: &mut Events) -> Option<Event> {
     }
 }
 
+/// The reason of the browser's end, and its words for people.
+pub(crate) async fn end(events: &mut Events) -> (ExitReason, String) {
+    loop {
+        match events.next().await.unwrap() {
+            Some(Event::Exited { reason, detail }) => return (reason, detail),
+            Some(_) => {}
+            None => panic!("the stream ended without a last word"),
+        }
+    }
+}
+
 /// Waits until no process in the sandbox has `word` in its command line.
 pub(crate) async fn gone(sandbox: &Sandbox, word: &str) {
     let deadline = Instant::now() + TEST_TIMEOUT;
@@ -189,11 +208,11 @@ pub(crate) fn field(pid: u32, key: &str) -> Option<String> {
 
 /// Sends a signal by name to a process.
 pub(crate) fn signal(pid: u32, name: &str) {
-    assert!(is_reported(pid, name), "kill -s {name} {pid}");
+    assert!(try_signal(pid, name), "kill -s {name} {pid}");
 }
 
 /// The same. Whether the process was still there.
-pub(crate) fn is_reported(pid: u32, name: &str) -> bool {
+pub(crate) fn try_signal(pid: u32, name: &str) -> bool {
     Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap().success()
 }
 

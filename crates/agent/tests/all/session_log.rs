@@ -117,10 +117,8 @@ async fn what_is_no_log_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn the_sessions_own_programs_are_received() {
-    let sandbox = Sandbox::start(&config(false));
-    sandbox.ready("logs").await;
-    let client = sandbox.client().await;
+async fn the_sessions_own_programs_are_reported() {
+    let (_sandbox, _, client) = Sandbox::with_browser(&config(false), "logs").await;
     let deadline = Instant::now() + TEST_TIMEOUT;
     while follow(&client, LogSource::Chromium, false).await.rest().await.is_empty() {
         assert!(Instant::now() < deadline, "Chromium always has something to complain of");

@@ -1,29 +1,25 @@
 //! What happens in a session is told: everything, once, in its order, and bounded.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use casement_agent_protocol::AgentConfig;
 use casement_agent_protocol::client::AgentClient;
-use casement_agent_protocol::extension::RestartRequest;
-use casement_agent_protocol::replay::{Replay, START, StartReplay};
-use casement_agent_protocol::script::{EXECUTE, ExecuteScript, ScriptEnd};
 use casement_agent_protocol::telemetry::{
-    Addresses, CONFIGURE, CONFIRM, Category, ConfigureRequest, ConfirmRequest, EventLine, FOLLOW, FollowRequest,
-    MAX_EVENT_BYTES,
+    Addresses, CONFIGURE, Category, ConfigureRequest, EventLine, FOLLOW, FollowRequest,
 };
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::cdp::{Cdp, EMPTY};
-use crate::sandbox::{RUNNER, SLOWLY, Sandbox, TEST_TIMEOUT, config, field, signal};
+use crate::sandbox::{SLOWLY, Sandbox, TEST_TIMEOUT, config, signal};
 
 /// Longer than whatever a test waits for takes by itself.
-const WITHIN: Duration = Duration::from_secs(120);
-const EVERYTHING: [Category; 7] = [
+pub(crate) const WITHIN: Duration = Duration::from_secs(120);
+
+pub(crate) const EVERYTHING: [Category; 7] = [
     Category::Console,
     Category::Network,
     Category::Page,
@@ -35,11 +31,11 @@ const EVERYTHING: [Category; 7] = [
 
 /// What was told so far.
 #[derive(Clone, Default)]
-struct Received(Arc<Mutex<Vec<EventLine>>>);
+pub(crate) struct Received(Arc<Mutex<Vec<EventLine>>>);
 
 impl Received {
     /// Listens to what comes after a number, in the background.
-    async fn after(sandbox: &Sandbox, after: u64) -> Self {
+    pub(crate) async fn after(sandbox: &Sandbox, after: u64) -> Self {
         let received = Self::default();
         let lines = sandbox.client().await.download(FOLLOW, &FollowRequest { after }, WITHIN).await.unwrap();
         let into = received.clone();
@@ -57,16 +53,16 @@ impl Received {
         received
     }
 
-    fn all(&self) -> Vec<EventLine> {
+    pub(crate) fn all(&self) -> Vec<EventLine> {
         self.0.lock().clone()
     }
 
-    fn find(&self, wanted: impl Fn(&EventLine) -> bool) -> Option<EventLine> {
+    pub(crate) fn find(&self, wanted: impl Fn(&EventLine) -> bool) -> Option<EventLine> {
         self.0.lock().iter().find(|reported| wanted(reported)).cloned()
     }
 
     /// Waits for an event.
-    async fn until(&self, what: &str, wanted: impl Fn(&EventLine) -> bool) -> EventLine {
+    pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&EventLine) -> bool) -> EventLine {
         let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
             if let Some(reported) = self.find(&wanted) {
@@ -83,28 +79,33 @@ impl Received {
         }
     }
 
-    async fn kind(&self, kind: &str) -> EventLine {
+    pub(crate) async fn kind(&self, kind: &str) -> EventLine {
         self.until(kind, |reported| reported.kind == kind).await
     }
 }
 
-fn data(reported: &EventLine) -> Value {
+pub(crate) fn data(reported: &EventLine) -> Value {
     Value::Object(reported.data.clone().unwrap_or_default())
 }
 
-async fn capture(client: &AgentClient, categories: &[Category]) {
+/// A browser whose first page is at an address, and stays.
+pub(crate) fn begun() -> AgentConfig {
+    AgentConfig { start_url: Some(EMPTY.to_owned()), ..config(true) }
+}
+
+pub(crate) async fn capture(client: &AgentClient, categories: &[Category]) {
     let requested_state = ConfigureRequest { categories: categories.to_vec(), addresses: Addresses::Full };
     client.command(CONFIGURE, &requested_state, WITHIN).await.unwrap();
 }
 
-async fn click(cdp: &mut Cdp, page: &str, x: i64, y: i64) {
+pub(crate) async fn click(cdp: &mut Cdp, page: &str, x: i64, y: i64) {
     for kind in ["mousePressed", "mouseReleased"] {
         let params = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
         cdp.call(Some(page), "Input.dispatchMouseEvent", params).await;
     }
 }
 
-async fn middle(cdp: &mut Cdp, page: &str, id: &str) -> (i64, i64) {
+pub(crate) async fn middle(cdp: &mut Cdp, page: &str, id: &str) -> (i64, i64) {
     let at = format!(
         "(r => [r.x + r.width / 2, r.y + r.height / 2])(document.querySelector('#{id}').getBoundingClientRect())"
     );
@@ -113,7 +114,7 @@ async fn middle(cdp: &mut Cdp, page: &str, id: &str) -> (i64, i64) {
     (whole(&at[0]), whole(&at[1]))
 }
 
-async fn press(cdp: &mut Cdp, page: &str, key: &str) {
+pub(crate) async fn press(cdp: &mut Cdp, page: &str, key: &str) {
     for kind in ["keyDown", "keyUp"] {
         cdp.call(Some(page), "Input.dispatchKeyEvent", json!({ "type": kind, "key": key, "text": key })).await;
     }
@@ -122,9 +123,7 @@ async fn press(cdp: &mut Cdp, page: &str, key: &str) {
 /// One browser for all of this: starting one is what costs.
 #[tokio::test]
 async fn everything_that_happens_on_a_page_is_reported() {
-    let sandbox = Sandbox::start(&begun());
-    let status = sandbox.ready("telemetry").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&begun(), "telemetry").await;
     // What comes next is the first that this page opens while it is captured.
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
     let target = cdp.pages().await.remove(0);
@@ -229,9 +228,7 @@ async fn its_requests(received: &Received, target: &str) {
 /// Where the address of a page, a request, a script or a frame may show up.
 #[tokio::test]
 async fn no_event_shows_a_query_of_an_address_if_that_is_requested() {
-    let sandbox = Sandbox::start(&begun());
-    let status = sandbox.ready("addresses").await;
-    let client = sandbox.client().await;
+    let (sandbox, status, client) = Sandbox::with_browser(&begun(), "addresses").await;
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
     for (addresses, reported) in [(Addresses::Full, true), (Addresses::WithoutQuery, false)] {
         let before = Received::after(&sandbox, 0).await;
@@ -414,338 +411,4 @@ async fn a_crash(received: &Received, sandbox: &Sandbox) {
     let whole = data(&received.until("the browser's crash", crashed("chromium")).await);
     assert_eq!(whole["phase"], "running");
     assert!(whole["pid"].is_u64(), "{whole}");
-}
-
-/// How many connections to the browser's debugging port are open.
-fn connections(sandbox: &Sandbox) -> usize {
-    let table = std::fs::read_to_string(format!("/proc/{}/net/tcp", sandbox.browser())).unwrap();
-    let port = format!(":{:04X}", config(true).debugging_port);
-    let open = |line: &&str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        fields[1].ends_with(&port) && fields[3] == "01"
-    };
-    table.lines().skip(1).filter(open).count()
-}
-
-async fn until_connections(sandbox: &Sandbox, wanted: impl Fn(usize) -> bool) {
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    while !wanted(connections(sandbox)) {
-        assert!(Instant::now() < deadline, "{} connections", connections(sandbox));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// A browser whose first page is at an address, and stays.
-fn begun() -> AgentConfig {
-    AgentConfig { start_url: Some(EMPTY.to_owned()), ..config(true) }
-}
-
-#[tokio::test]
-async fn disabled_categories_are_not_captured_and_without_any_there_is_no_connection() {
-    let sandbox = Sandbox::start(&begun());
-    let status = sandbox.ready("turned off").await;
-    let client = sandbox.client().await;
-    let received = Received::after(&sandbox, 0).await;
-    let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
-    cdp.evaluate(&page, "document.body.style = 'margin: 0; height: 100vh'").await;
-    cdp.drawn(&page).await;
-    let before = connections(&sandbox);
-    capture(&client, &[Category::Console, Category::Interaction]).await;
-    until_connections(&sandbox, |count| count > before).await;
-    let clicks = || received.all().iter().filter(|reported| reported.kind == "interaction_click").count();
-    let given = async |cdp: &mut Cdp, word: &str| {
-        cdp.evaluate(&page, &format!("console.log('{word}')")).await;
-        received.until(word, |reported| data(reported)["text"] == word).await;
-    };
-    for round in 1..=3 {
-        click(&mut cdp, &page, 50, 50).await;
-        given(&mut cdp, &format!("on {round}")).await;
-        assert_eq!(clicks(), round, "each click is told of once");
-        capture(&client, &[Category::Console]).await;
-        click(&mut cdp, &page, 50, 50).await;
-        given(&mut cdp, &format!("off {round}")).await;
-        assert_eq!(clicks(), round);
-        capture(&client, &[Category::Console, Category::Interaction]).await;
-    }
-    capture(&client, &[]).await;
-    until_connections(&sandbox, |count| count == before).await;
-}
-
-#[tokio::test]
-async fn programs_beside_the_browser_that_crash_are_reported_of() {
-    let sandbox = Sandbox::start(&AgentConfig { script_runner: Some(Path::new(RUNNER).to_owned()), ..config(false) });
-    sandbox.ready("with a display").await;
-    let client = sandbox.client().await;
-    let received = Received::after(&sandbox, 0).await;
-    capture(&client, &[Category::System]).await;
-    let crashed = |name: &'static str| move |reported: &EventLine| data(reported)["service_name"] == name;
-
-    // One that ends by itself is no crash.
-    for code in ["process.exit(3)", "process.abort()"] {
-        let requested = ExecuteScript { code: code.to_owned(), timeout_ms: 60_000, within_ms: None };
-        let parts: Vec<_> = client.download(EXECUTE, &requested, WITHIN).await.unwrap().try_collect().await.unwrap();
-        assert!(!serde_json::from_slice::<ScriptEnd>(&parts.concat()).unwrap().success);
-    }
-    let runner = data(&received.until("the script runner's crash", crashed("script-runner")).await);
-    assert!(runner["phase"] == "running" && runner["pid"].is_u64(), "{runner}");
-
-    let video = StartReplay { replay_id: "film".to_owned(), framerate: 10, max_duration_seconds: 600 };
-    client.call::<Replay>(START, &video, TEST_TIMEOUT).await.unwrap();
-    signal(sandbox.processes("x11grab").into_iter().max().expect("it is filmed"), "KILL");
-    received.until("ffmpeg's crash", crashed("ffmpeg")).await;
-
-    signal(sandbox.processes("Xvfb").into_iter().max().expect("a display"), "KILL");
-    let display = received.until("the display's crash", crashed("xvfb")).await;
-    let browser = received.until("the browser's, which goes with it", crashed("chromium")).await;
-    assert!(display.seq < browser.seq);
-    assert_eq!(received.all().iter().filter(|reported| reported.kind == "service_crashed").count(), 4);
-}
-
-#[tokio::test]
-async fn whatever_a_page_says_is_bounded_and_nothing_of_the_page_is_run() {
-    let sandbox = Sandbox::start(&config(true));
-    let status = sandbox.ready("hostile").await;
-    let client = sandbox.client().await;
-    let received = Received::after(&sandbox, 0).await;
-    capture(&client, &EVERYTHING).await;
-    client.handout(Some("http://site.test/telemetry/hostile".to_owned()), None, SLOWLY).await.unwrap();
-    received.until("the end", |reported| data(reported)["text"] == "the end").await;
-    let long = received
-        .until("a long text", |reported| data(reported)["text"].as_str().is_some_and(|text| text.len() > 10_000))
-        .await;
-    let args = data(&long)["args"].clone();
-    assert!(long.truncated);
-    assert!(args[1].as_str().unwrap().contains("self: Object"), "{:.300}", args[1]);
-    assert_eq!(args[2], "{bad: (...)}");
-    received.until("half a pair", |reported| data(reported)["text"] == "\u{fffd} half \u{0} \u{1b}[31m<script>").await;
-    received.until("thousands of arguments", |reported| reported.truncated && data(reported)["text"] == "0").await;
-    let url = received.until("a long address", |reported| {
-        reported.kind == "network_request"
-            && data(reported)["url"].as_str().unwrap().starts_with("http://site.test/telemetry/empty?uuu")
-    });
-    assert!(url.await.truncated);
-    for reported in received.all().iter().filter(|reported| reported.kind != "monitor_screenshot") {
-        let length = serde_json::to_vec(reported).unwrap().len();
-        assert!(length <= MAX_EVENT_BYTES + 100, "{}: {length}", reported.kind);
-    }
-    let mut cdp = Cdp::dial(&sandbox, &status).await;
-    let target = cdp.pages().await.remove(0);
-    let page = cdp.attach(&target).await;
-    assert_eq!(cdp.evaluate(&page, "document.title").await, "hostile");
-
-    // Many at once, of which no first word is missed.
-    let many = "for (let i = 0; i < 60; i++) new Worker(URL.createObjectURL(new Blob([`console.log('worker ${i}')`])))";
-    cdp.evaluate(&page, many).await;
-    for i in [0, 30, 59] {
-        received.until("a worker", |reported| data(reported)["text"] == format!("worker {i}")).await;
-    }
-}
-
-/// How many tabs a page opens, each with a worker and a word on its console.
-const TABS: u64 = 190;
-
-#[tokio::test]
-async fn a_page_that_opens_hundreds_of_tabs_and_workers_is_captured_within_bounds() {
-    let sandbox = Sandbox::start(&begun());
-    let status = sandbox.ready("tabs").await;
-    let client = sandbox.client().await;
-    let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
-    let received = Received::after(&sandbox, 0).await;
-    let everything = EVERYTHING.into_iter().filter(|category| *category != Category::Screenshot);
-    capture(&client, &everything.collect::<Vec<_>>()).await;
-    let before = resident(&sandbox);
-    let began = Instant::now();
-    cdp.evaluate(&page, "globalThis.tabs = []; globalThis.work = URL.createObjectURL(new Blob(['1'])); 0").await;
-    for n in 0..TABS {
-        let open = format!(
-            "(tab => {{ tab.console.log('tab {n}'); tabs.push(tab); new Worker(work) }})(open('about:blank')); tabs.length"
-        );
-        // Without a gesture of its user, a page opens none.
-        let params = json!({ "expression": open, "userGesture": true, "returnByValue": true });
-        let answer = cdp.call(Some(&page), "Runtime.evaluate", params).await;
-        assert_eq!(answer["result"]["value"], n + 1, "{answer}");
-    }
-    received.until("the last tab", |reported| data(reported)["text"] == format!("tab {}", TABS - 1)).await;
-    println!("{TABS} tabs after {:?}", began.elapsed());
-    let opened = || received.all().iter().filter(|reported| reported.kind == "page_tab_opened").count() as u64;
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    while opened() < TABS && Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(opened(), TABS);
-    let grown = resident(&sandbox).saturating_sub(before);
-    println!("the agent's memory: {before} KiB and {grown} more");
-    assert!(grown < 60 << 10, "{grown} KiB");
-    // The session goes on, and forgets what is gone.
-    cdp.evaluate(&page, "tabs.forEach(tab => tab.close()); console.log('all closed')").await;
-    received.until("the end", |reported| data(reported)["text"] == "all closed").await;
-}
-
-/// How many lines a page says, in so many breaths.
-const BURST: u64 = 100_000;
-const BREATHS: u64 = 5;
-
-#[tokio::test]
-async fn a_burst_stays_bounded_and_what_it_cost_is_counted() {
-    let sandbox = Sandbox::start(&begun());
-    let status = sandbox.ready("burst").await;
-    let client = sandbox.client().await;
-    let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
-    capture(&client, &[Category::Console]).await;
-    let before = resident(&sandbox);
-    let began = Instant::now();
-    for _ in 0..BREATHS {
-        let lines = BURST / BREATHS;
-        cdp.evaluate(&page, &format!("for (let i = 0; i < {lines}; i++) console.log('line ' + i)")).await;
-    }
-    cdp.evaluate(&page, "console.log('the end')").await;
-    println!("said after {:?}", began.elapsed());
-    // Nobody listened: some are kept, the others are a gap in the numbers, and the last number is told.
-    Received::after(&sandbox, 0).await.until("the last number", |reported| reported.seq > BURST).await;
-    println!("told after {:?}", began.elapsed());
-    // The first reader may have heard more: on a busy machine some come while those before are read.
-    let received = Received::after(&sandbox, 0).await;
-    let end = received.until("the last number", |reported| reported.seq > BURST).await;
-    let buffered = received.all();
-    assert!(buffered.len() <= 21_000 && buffered.len() > 1000, "{}", buffered.len());
-    assert!(buffered.windows(2).all(|pair| pair[0].seq < pair[1].seq));
-    let grown = resident(&sandbox).saturating_sub(before);
-    println!("the agent's memory: {before} KiB and {grown} more");
-    assert!(grown < 60 << 10, "{grown} KiB");
-
-    // What is confirmed is not told again, and goes on where it was.
-    client.command(CONFIRM, &ConfirmRequest { through: end.seq }, WITHIN).await.unwrap();
-    let again = Received::after(&sandbox, end.seq).await;
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    // While the capture has no time left for this page, a line is counted and not read.
-    while again.find(|reported| data(reported)["text"] == "one more").is_none() {
-        assert!(Instant::now() < deadline, "it is never heard again");
-        cdp.evaluate(&page, "console.log('one more')").await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert!(again.all().iter().all(|reported| reported.seq > end.seq));
-    // What is off is not told, and costs no connection.
-    capture(&client, &[]).await;
-    cdp.evaluate(&page, "console.log('unheard')").await;
-    capture(&client, &[Category::Console]).await;
-    cdp.evaluate(&page, "console.log('heard')").await;
-    again.until("heard", |reported| data(reported)["text"] == "heard").await;
-    assert!(again.find(|reported| data(reported)["text"] == "unheard").is_none());
-}
-
-/// What the agent itself holds of the memory, in KiB.
-fn resident(sandbox: &Sandbox) -> u64 {
-    field(sandbox.agent(), "RssAnon:").unwrap().trim_end_matches(" kB").trim().parse().unwrap()
-}
-
-#[tokio::test]
-async fn a_browser_that_is_started_anew_is_captured_again() {
-    let sandbox = Sandbox::start(&config(true));
-    sandbox.ready("before a restart").await;
-    let client = sandbox.client().await;
-    let received = Received::after(&sandbox, 0).await;
-    capture(&client, &[Category::Page, Category::Console]).await;
-    let status = client.restart(&RestartRequest::default()).await.unwrap();
-    let lost = received.kind("monitor_disconnected").await;
-    assert_eq!((lost.category, &data(&lost)["reason"]), (Category::Monitor, &json!("chrome_restarted")));
-    let back = received.kind("monitor_reconnected").await;
-    assert!(data(&back)["reconnect_duration_ms"].is_u64() && back.seq > lost.seq);
-    let mut cdp = Cdp::dial(&sandbox, &status).await;
-    let page = cdp.page("http://site.test/telemetry/popup", false).await;
-    received.until("its word", |reported| data(reported)["text"] == "the first word").await;
-    received.kind("page_tab_opened").await;
-    cdp.until(&page, "document.title", &json!("popup")).await;
-}
-
-#[tokio::test]
-async fn a_browser_that_does_not_come_back_is_reported_of() {
-    let sandbox = Sandbox::start(&config(true));
-    sandbox.ready("for the last time").await;
-    let client = sandbox.client().await;
-    let received = Received::after(&sandbox, 0).await;
-    capture(&client, &[Category::Page, Category::System]).await;
-    let requested_state = RestartRequest::default();
-    let mut restarting = std::pin::pin!(client.restart(&requested_state));
-    let first = sandbox.browser();
-    // Whatever is started now ends at once.
-    let refused = loop {
-        tokio::select! {
-            answer = &mut restarting => break answer,
-            () = tokio::time::sleep(Duration::from_millis(5)) => {}
-        }
-        for pid in sandbox.browsers().into_iter().filter(|pid| *pid != first) {
-            // It may have ended by itself meanwhile.
-            let pid = rustix::process::Pid::from_raw(pid.cast_signed());
-            let _ = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
-        }
-    };
-    assert!(refused.is_err(), "{refused:?}");
-    let ended = data(&received.until("its end", |reported| data(reported)["phase"] == "startup").await);
-    assert_eq!(ended["service_name"], "chromium");
-    let over = received.kind("monitor_reconnect_failed").await;
-    assert_eq!((over.category, &data(&over)["reason"]), (Category::Monitor, &json!("reconnect_exhausted")));
-}
-
-/// What Playwright does with a browser, over a connection of its own.
-const PLAYWRIGHT: &str = r#"
-    const said = [];
-    const fresh = await context.newPage();
-    fresh.on('console', message => said.push(message.text()));
-    fresh.on('dialog', dialog => dialog.accept('an answer'));
-    await fresh.route('**/data.json', route => route.fulfill({ json: { mocked: true } }));
-    await fresh.goto('http://localhost/telemetry/plain');
-    const mocked = await fresh.evaluate(async () => (await (await fetch('/telemetry/data.json')).json()).mocked);
-    const answer = await fresh.evaluate(() => prompt('a question'));
-    const [popup] = await Promise.all([
-        context.waitForEvent('page'), fresh.evaluate(() => void open('/telemetry/popup')),
-    ]);
-    await popup.waitForLoadState();
-    const [worker] = await Promise.all([
-        fresh.waitForEvent('worker'), fresh.evaluate(() => { window.kept = new Worker('/telemetry/worker.js'); }),
-    ]);
-    const inWorker = await worker.evaluate(() => 6 * 7);
-    await fresh.evaluate(async () => { await navigator.serviceWorker.register('/telemetry/service.js'); await navigator.serviceWorker.ready; });
-    const other = await browser.newContext();
-    const apart = await other.newPage();
-    await apart.goto('http://site.test/telemetry/guarded');
-    const frames = apart.frames().length;
-    await other.close();
-    await fresh.close();
-    return { mocked, answer, title: await popup.title(), inWorker, frames, said };
-"#;
-
-#[tokio::test]
-async fn other_clients_of_the_browser_are_not_disturbed_and_what_they_do_is_reported() {
-    let config = AgentConfig { script_runner: Some(Path::new(RUNNER).to_owned()), ..config(true) };
-    let sandbox = Sandbox::start(&config);
-    sandbox.ready("with Playwright").await;
-    let client = sandbox.client().await;
-    let received = Received::after(&sandbox, 0).await;
-    capture(&client, &EVERYTHING).await;
-    for _ in 0..2 {
-        let requested = ExecuteScript { code: PLAYWRIGHT.to_owned(), timeout_ms: 100_000, within_ms: None };
-        let began = Instant::now();
-        let parts: Vec<_> = client.download(EXECUTE, &requested, WITHIN).await.unwrap().try_collect().await.unwrap();
-        let end: ScriptEnd = serde_json::from_slice(&parts.concat()).unwrap();
-        assert!(end.success, "{end:?}");
-        println!("Playwright took {:?}", began.elapsed());
-        let result: Value = serde_json::from_str(end.result.unwrap().get()).unwrap();
-        let expected = json!({
-            "mocked": true, "answer": "an answer", "title": "popup", "inWorker": 42, "frames": 2, "said": ["from the worker"],
-        });
-        assert_eq!(result, expected);
-    }
-    received
-        .until("the service worker", |reported| {
-            data(reported)["text"] == "the service" && data(reported)["target_type"] == "service_worker"
-        })
-        .await;
-    received
-        .until("what a client answered", |reported| {
-            reported.kind == "network_response"
-                && data(reported)["body"].as_str().is_some_and(|body| body.contains("mocked"))
-        })
-        .await;
-    let services = received.all().iter().filter(|reported| data(reported)["text"] == "the service").count();
-    assert_eq!(services, 1, "a service worker belongs to no page and is told of once");
 }

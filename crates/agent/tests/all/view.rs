@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use casement_agent_protocol::client::AgentClient;
 use casement_agent_protocol::view::{FRAME, FrameHead, NextFrame};
 use casement_agent_protocol::{ErrorCode, State, Viewport};
-use futures_util::TryStreamExt as _;
 
 use crate::cdp::{Cdp, EMPTY};
 use crate::headless::refusal;
@@ -16,9 +15,7 @@ use crate::sandbox::{Sandbox, config};
 const WITHIN: Duration = Duration::from_secs(60);
 
 pub(crate) async fn next(client: &AgentClient, since: Option<u64>) -> Option<(FrameHead, Vec<u8>)> {
-    let bytes = client.download(FRAME, &NextFrame { since }, WITHIN).await.unwrap();
-    let parts: Vec<_> = bytes.try_collect().await.unwrap();
-    let bytes = parts.concat();
+    let bytes = client.download(FRAME, &NextFrame { since }, WITHIN).await.unwrap().collect(usize::MAX).await.unwrap();
     FrameHead::from_bytes(&bytes).map(|head| (head, bytes[FrameHead::BYTES..].to_vec()))
 }
 

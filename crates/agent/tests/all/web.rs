@@ -48,7 +48,7 @@ window.result = (async () => ({
 const SERVICE: &str = "onmessage = async e => e.source.postMessage(await eval(e.data)());";
 
 /// A service worker that answers for its site.
-const MAX_BUFFERED_BYTES: &str =
+const KEEPER: &str =
     "onfetch = e => { if (e.request.url.endsWith('/from-worker')) e.respondWith(new Response('the worker')); };";
 
 const COLOURED: &str = "<!doctype html><title>coloured</title><style>html,body{margin:0}</style>\
@@ -104,7 +104,7 @@ async fn answer(stream: UnixStream, log: Seen) -> std::io::Result<()> {
                 ("200 OK", "text/html\r\nset-cookie: ends=with the browser; HttpOnly", String::new())
             }
             "http://localhost/kept" => ("200 OK", "text/html", String::new()),
-            "http://localhost/kept.js" => ("200 OK", "text/javascript", MAX_BUFFERED_BYTES.to_owned()),
+            "http://localhost/kept.js" => ("200 OK", "text/javascript", KEEPER.to_owned()),
             "http://localhost/cookies" => ("200 OK", "text/plain", cookies(&head)),
             "http://form.test/" => ("200 OK", "text/html", FORM.to_owned()),
             "http://page.test/" => ("200 OK", "text/html", COLOURED.to_owned()),

@@ -16,6 +16,7 @@ use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 
 use super::operation_error;
+use super::process::milliseconds;
 use crate::engine::Engine;
 use crate::fault::failed;
 
@@ -39,9 +40,7 @@ impl Computer for Engine {
     }
 
     async fn mouse(&self, browser: BrowserId) -> Result<Point, OperationError> {
-        let running = self.running(browser)?;
-        let place = running.agent.call::<wire::Point>("/v1/computer/mouse", &(), QUICK_TIMEOUT).await;
-        let wire::Point { x, y } = place.map_err(|error| operation_error(&running, &error))?;
+        let wire::Point { x, y } = self.agent_call(browser, "/v1/computer/mouse", &(), QUICK_TIMEOUT).await?;
         Ok(Point { x, y })
     }
 
@@ -54,9 +53,8 @@ impl Computer for Engine {
     }
 
     async fn read_clipboard(&self, browser: BrowserId) -> Result<String, OperationError> {
-        let running = self.running(browser)?;
-        let download = running.agent.download("/v1/computer/clipboard/read", &(), CLIPBOARD_TIMEOUT).await;
-        let mut download = download.map_err(|error| operation_error(&running, &error))?;
+        let path = "/v1/computer/clipboard/read";
+        let (running, mut download) = self.agent_download(browser, path, &(), CLIPBOARD_TIMEOUT).await?;
         let mut text = Vec::new();
         while let Some(part) = download.next().await {
             text.extend_from_slice(&part.map_err(|error| operation_error(&running, &error))?);
@@ -91,7 +89,7 @@ fn action(action: Action) -> wire::Action {
         Action::Move(Move { to, way, hold }) => {
             let (smooth, duration_ms) = match way {
                 MousePath::Straight => (false, None),
-                MousePath::Smooth(duration) => (true, duration.map(ms)),
+                MousePath::Smooth(duration) => (true, duration.map(milliseconds)),
             };
             wire::Action::Move { to: point(to), smooth, duration_ms, hold: keys(&hold) }
         }
@@ -104,26 +102,26 @@ fn action(action: Action) -> wire::Action {
         },
         Action::Press(press) => wire::Action::Press {
             chords: press.chords.iter().map(|chord| keys(chord.keys())).collect(),
-            duration_ms: ms(press.duration),
+            duration_ms: milliseconds(press.duration),
             hold: keys(&press.hold),
         },
-        Action::Type(typed) => wire::Action::Type { text: typed.text, delay_ms: ms(typed.delay) },
+        Action::Type(typed) => wire::Action::Type { text: typed.text, delay_ms: milliseconds(typed.delay) },
         Action::Key { key, down } => wire::Action::Key { key: key.value(), down },
         Action::Cursor { hidden } => wire::Action::Cursor { hidden },
-        Action::Sleep(duration) => wire::Action::Sleep { duration_ms: ms(duration) },
+        Action::Sleep(duration) => wire::Action::Sleep { duration_ms: milliseconds(duration) },
     }
 }
 
 fn dragged(drag: Drag) -> wire::Action {
     let (smooth, duration_ms, steps_per_segment, step_delay) = match drag.motion {
         DragMotion::Steps { per_segment, delay } => (false, None, per_segment, delay),
-        DragMotion::Smooth(duration) => (true, duration.map(ms), 1, Duration::ZERO),
+        DragMotion::Smooth(duration) => (true, duration.map(milliseconds), 1, Duration::ZERO),
     };
     wire::Action::Drag {
         path: drag.path.into_iter().map(point).collect(),
         button: button(drag.button),
-        delay_ms: ms(drag.delay),
-        step_delay_ms: ms(step_delay),
+        delay_ms: milliseconds(drag.delay),
+        step_delay_ms: milliseconds(step_delay),
         steps_per_segment,
         smooth,
         duration_ms,
@@ -147,8 +145,4 @@ const fn button(button: Button) -> wire::Button {
 
 fn keys(keys: &[KeySym]) -> Vec<u32> {
     keys.iter().map(|key| key.value()).collect()
-}
-
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

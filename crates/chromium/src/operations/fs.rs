@@ -1,11 +1,9 @@
 //! File operations by the agent.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use casement_agent_protocol::client::Download;
 use casement_agent_protocol::fs as wire;
 use casement_domain::fs::{
     AbsolutePath, Change, ChangeKind, Changes, Entries, Entry, FileContent, FileMachine, FileMode, NewDirectory,
@@ -17,11 +15,9 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::lines::Lines;
-use super::{Content, operation_error, stream as bytes_of};
+use super::{Content, stream as bytes_of};
 use crate::engine::Engine;
 use crate::fault::shorten;
-use crate::running::Running;
 
 /// The timeout of requests that the agent answers at once, unless its machine is very busy.
 const QUICK_TIMEOUT: Duration = Duration::from_secs(20);
@@ -33,24 +29,22 @@ const MAX_LINE: usize = 1 << 20;
 #[async_trait]
 impl FileMachine for Engine {
     async fn list(&self, browser: BrowserId, path: AbsolutePath) -> Result<Entries, OperationError> {
-        let (running, listed) = download(self, browser, wire::LIST, &path_request(&path), WORK_TIMEOUT).await?;
-        let batches = Lines::new(running, listed, MAX_LINE);
+        let request = path_request(&path);
+        let batches = self.agent_lines(browser, wire::LIST, &request, WORK_TIMEOUT, MAX_LINE).await?;
         Ok(batches.converted(|batch: Vec<wire::Entry>| Ok(batch.into_iter().map(entry).collect())))
     }
 
     async fn info(&self, browser: BrowserId, path: AbsolutePath) -> Result<Entry, OperationError> {
-        let running = self.running(browser)?;
-        let found = running.agent.call(wire::INFO, &path_request(&path), QUICK_TIMEOUT).await;
-        found.map(entry).map_err(|error| operation_error(&running, &error))
+        self.agent_call(browser, wire::INFO, &path_request(&path), QUICK_TIMEOUT).await.map(entry)
     }
 
     async fn read(&self, browser: BrowserId, path: AbsolutePath) -> Result<FileContent, OperationError> {
-        let (running, content) = download(self, browser, wire::READ, &path_request(&path), QUICK_TIMEOUT).await?;
+        let (running, content) = self.agent_download(browser, wire::READ, &path_request(&path), QUICK_TIMEOUT).await?;
         Ok(FileContent { length: content.length, bytes: bytes_of(running, content) })
     }
 
     async fn archive(&self, browser: BrowserId, path: AbsolutePath) -> Result<ByteStream, OperationError> {
-        let (running, content) = download(self, browser, wire::ZIP, &path_request(&path), WORK_TIMEOUT).await?;
+        let (running, content) = self.agent_download(browser, wire::ZIP, &path_request(&path), WORK_TIMEOUT).await?;
         Ok(bytes_of(running, content))
     }
 
@@ -77,46 +71,45 @@ impl FileMachine for Engine {
 
     async fn make_directory(&self, browser: BrowserId, new: NewDirectory) -> Result<(), OperationError> {
         let request = wire::MakeDirectory { path: new.path.to_string(), mode: new.mode.bits() };
-        command(self, browser, wire::MAKE_DIRECTORY, &request, QUICK_TIMEOUT).await
+        self.agent_command(browser, wire::MAKE_DIRECTORY, &request, QUICK_TIMEOUT).await
     }
 
     async fn delete_directory(&self, browser: BrowserId, path: AbsolutePath) -> Result<(), OperationError> {
-        command(self, browser, wire::DELETE_DIRECTORY, &path_request(&path), WORK_TIMEOUT).await
+        self.agent_command(browser, wire::DELETE_DIRECTORY, &path_request(&path), WORK_TIMEOUT).await
     }
 
     async fn delete_file(&self, browser: BrowserId, path: AbsolutePath) -> Result<(), OperationError> {
-        command(self, browser, wire::DELETE_FILE, &path_request(&path), QUICK_TIMEOUT).await
+        self.agent_command(browser, wire::DELETE_FILE, &path_request(&path), QUICK_TIMEOUT).await
     }
 
     async fn relocate(&self, browser: BrowserId, new: NewMove) -> Result<(), OperationError> {
         let request = wire::Move { source: new.source.to_string(), destination: new.destination.to_string() };
-        command(self, browser, wire::MOVE, &request, WORK_TIMEOUT).await
+        self.agent_command(browser, wire::MOVE, &request, WORK_TIMEOUT).await
     }
 
     async fn set_permissions(&self, browser: BrowserId, new: NewPermissions) -> Result<(), OperationError> {
         let NewPermissions { path, mode, owner, group } = new;
         let request = wire::Permissions { path: path.to_string(), mode: mode.bits(), owner, group };
-        command(self, browser, wire::PERMISSIONS, &request, QUICK_TIMEOUT).await
+        self.agent_command(browser, wire::PERMISSIONS, &request, QUICK_TIMEOUT).await
     }
 
     async fn watch(&self, browser: BrowserId, new: NewWatch) -> Result<WatchId, OperationError> {
-        let running = self.running(browser)?;
         let request = wire::Watch { path: new.path.to_string(), recursive: new.recursive };
-        let started = running.agent.call::<wire::WatchId>(wire::WATCH, &request, QUICK_TIMEOUT).await;
-        WatchId::parse(&started.map_err(|error| operation_error(&running, &error))?.watch_id)
+        let started: wire::WatchId = self.agent_call(browser, wire::WATCH, &request, QUICK_TIMEOUT).await?;
+        WatchId::parse(&started.watch_id)
     }
 
     async fn changes(&self, browser: BrowserId, id: WatchId) -> Result<Changes, OperationError> {
-        let (running, received) =
-            download(self, browser, wire::WATCH_EVENTS, &watch_id_request(&id), QUICK_TIMEOUT).await?;
-        Ok(Lines::new(running, received, MAX_LINE).converted(|seen| match seen {
+        let request = watch_id_request(&id);
+        let lines = self.agent_lines(browser, wire::WATCH_EVENTS, &request, QUICK_TIMEOUT, MAX_LINE).await?;
+        Ok(lines.converted(|line| match line {
             wire::WatchLine::Change(received) => Ok(change(received)),
             wire::WatchLine::Ended { ended } => Err(OperationError::State(shorten(ended))),
         }))
     }
 
     async fn unwatch(&self, browser: BrowserId, id: WatchId) -> Result<(), OperationError> {
-        command(self, browser, wire::UNWATCH, &watch_id_request(&id), QUICK_TIMEOUT).await
+        self.agent_command(browser, wire::UNWATCH, &watch_id_request(&id), QUICK_TIMEOUT).await
     }
 }
 
@@ -126,30 +119,6 @@ fn path_request(path: &AbsolutePath) -> wire::Path {
 
 fn watch_id_request(id: &WatchId) -> wire::WatchId {
     wire::WatchId { watch_id: id.as_str().to_owned() }
-}
-
-async fn command(
-    engine: &Engine,
-    browser: BrowserId,
-    operation: &'static str,
-    request: &(impl Serialize + Sync),
-    within: Duration,
-) -> Result<(), OperationError> {
-    let running = engine.running(browser)?;
-    running.agent.command(operation, request, within).await.map_err(|error| operation_error(&running, &error))
-}
-
-async fn download(
-    engine: &Engine,
-    browser: BrowserId,
-    operation: &'static str,
-    request: &(impl Serialize + Sync),
-    within: Duration,
-) -> Result<(Arc<Running>, Download), OperationError> {
-    let running = engine.running(browser)?;
-    let started = running.agent.download(operation, request, within).await;
-    let started = started.map_err(|error| operation_error(&running, &error))?;
-    Ok((running, started))
 }
 
 async fn upload(

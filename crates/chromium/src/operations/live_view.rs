@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use casement_agent_protocol::view::{self as wire, FRAME, FrameHead, MAX_FRAME_BYTES, NextFrame, WAIT_SECONDS};
 use casement_domain::browser::EngineFault;
 use casement_domain::ids::BrowserId;
 use casement_domain::live_view::{DialogAnswer, Frame, LiveDisplay, OpenDialog, OpenDialogs};
 use casement_domain::session_operation::OperationError;
-use futures_util::StreamExt as _;
 
 use super::operation_error;
 use crate::engine::Engine;
@@ -25,30 +24,17 @@ impl LiveDisplay for Engine {
     async fn next_frame(&self, browser: BrowserId, since: Option<u64>) -> Result<Option<Frame>, OperationError> {
         let running = self.running(browser)?;
         let within = Duration::from_secs(WAIT_SECONDS) + FRAME_GRACE;
-        let answer = async {
-            let mut content = running.agent.download(FRAME, &NextFrame { since }, within).await?;
-            let mut bytes = BytesMut::with_capacity(content.length.unwrap_or(0).min(MAX_FRAME_BYTES as u64) as usize);
-            while let Some(part) = content.next().await.transpose()? {
-                if bytes.len() + part.len() > MAX_FRAME_BYTES {
-                    return Err(casement_agent_protocol::client::ClientError::TooLong);
-                }
-                bytes.extend_from_slice(&part);
-            }
-            Ok(bytes.freeze())
-        };
+        let answer =
+            async { running.agent.download(FRAME, &NextFrame { since }, within).await?.collect(MAX_FRAME_BYTES).await };
         let late = OperationError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) };
         let answer = tokio::time::timeout(within, answer).await.map_err(|_| late)?;
         frame(answer.map_err(|error| operation_error(&running, &error))?)
     }
 
     async fn next_dialogs(&self, browser: BrowserId, since: Option<u64>) -> Result<OpenDialogs, OperationError> {
-        let running = self.running(browser)?;
         let within = Duration::from_secs(WAIT_SECONDS) + FRAME_GRACE;
-        let received: wire::OpenDialogs = running
-            .agent
-            .call(wire::DIALOGS, &wire::NextDialogs { since }, within)
-            .await
-            .map_err(|error| operation_error(&running, &error))?;
+        let request = wire::NextDialogs { since };
+        let received: wire::OpenDialogs = self.agent_call(browser, wire::DIALOGS, &request, within).await?;
         let dialogs = received.dialogs.into_iter().take(MAX_DIALOGS).map(|one| OpenDialog {
             page: one.page,
             kind: one.kind,
@@ -59,14 +45,8 @@ impl LiveDisplay for Engine {
     }
 
     async fn answer_dialog(&self, browser: BrowserId, answer: DialogAnswer) -> Result<(), OperationError> {
-        let running = self.running(browser)?;
         let DialogAnswer { page, accept, text } = answer;
-        let answer = wire::DialogAnswer { page, accept, text };
-        running
-            .agent
-            .command(wire::ANSWER, &answer, FRAME_GRACE)
-            .await
-            .map_err(|error| operation_error(&running, &error))
+        self.agent_command(browser, wire::ANSWER, &wire::DialogAnswer { page, accept, text }, FRAME_GRACE).await
     }
 }
 

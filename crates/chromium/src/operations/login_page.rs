@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use casement_agent_protocol::client::ClientError;
 use casement_agent_protocol::login_page::{self as wire, ACT, OPEN, PICTURE, READ, SecretText};
 use casement_domain::browser::{EngineError, EngineFault};
@@ -15,7 +16,6 @@ use casement_domain::login_page::{
     MAX_FRAMES, MAX_INPUTS, MAX_LABEL, MAX_LAYERS, MAX_OPTIONS, MAX_TEXT, MAX_TEXTS, MAX_URL, Mark, ReadCondition,
     Reading, Text, TextKind, clean,
 };
-use futures_util::TryStreamExt as _;
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -61,7 +61,7 @@ impl LoginPages for Engine {
     }
 
     async fn screenshot(&self, browser: BrowserId) -> Result<Vec<u8>, LoginPageError> {
-        Ok(self.bytes(browser, PICTURE, &serde_json::json!({}), WORK_TIMEOUT, MAX_PICTURE).await?)
+        Ok(self.bytes(browser, PICTURE, &serde_json::json!({}), WORK_TIMEOUT, MAX_PICTURE).await?.into())
     }
 }
 
@@ -84,18 +84,11 @@ impl Engine {
         path: &'static str,
         request: &(impl Serialize + Sync),
         within: Duration,
-        most: usize,
-    ) -> Result<Vec<u8>, EngineError> {
+        max_bytes: usize,
+    ) -> Result<Bytes, EngineError> {
         let running = self.running(browser)?;
         let answer = async {
-            let answer = running.agent.download(path, request, within).await?;
-            let bytes = answer.try_fold(Vec::new(), |mut all, part| async move {
-                if all.len() + part.len() > most {
-                    return Err(ClientError::TooLong);
-                }
-                all.extend_from_slice(&part);
-                Ok(all)
-            });
+            let bytes = running.agent.download(path, request, within).await?.collect(max_bytes);
             tokio::time::timeout(within, bytes).await.unwrap_or(Err(ClientError::Timeout(within)))
         };
         answer.await.map_err(|error| running.failed(&error))

@@ -16,16 +16,22 @@ mod telemetry;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use casement_agent_protocol::client::{ClientError, Download};
 use casement_agent_protocol::curl::Upstream;
 use casement_agent_protocol::{ErrorBody, ErrorCode};
 use casement_domain::field::{FieldCode, FieldError, InvalidInput, InvalidValue};
+use casement_domain::ids::BrowserId;
 use casement_domain::session_operation::{ByteStream, OperationError, UpstreamFault};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
+use self::lines::Lines;
+use crate::engine::Engine;
 use crate::fault::{Condition, shorten};
 use crate::running::Running;
 
@@ -37,6 +43,59 @@ pub(crate) fn operation_error(running: &Running, error: &ClientError) -> Operati
             OperationError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) }
         }
         _ => running.failed(error).into(),
+    }
+}
+
+impl Engine {
+    /// Calls an operation with a JSON response.
+    async fn agent_call<T: DeserializeOwned>(
+        &self,
+        browser: BrowserId,
+        path: &'static str,
+        request: &(impl Serialize + Sync),
+        within: Duration,
+    ) -> Result<T, OperationError> {
+        let running = self.running(browser)?;
+        running.agent.call(path, request, within).await.map_err(|error| operation_error(&running, &error))
+    }
+
+    /// Calls an operation with an empty response.
+    async fn agent_command(
+        &self,
+        browser: BrowserId,
+        path: &'static str,
+        request: &(impl Serialize + Sync),
+        within: Duration,
+    ) -> Result<(), OperationError> {
+        let running = self.running(browser)?;
+        running.agent.command(path, request, within).await.map_err(|error| operation_error(&running, &error))
+    }
+
+    /// Calls an operation with a streamed response. The timeout applies to its beginning.
+    async fn agent_download(
+        &self,
+        browser: BrowserId,
+        path: &'static str,
+        request: &(impl Serialize + Sync),
+        within: Duration,
+    ) -> Result<(Arc<Running>, Download), OperationError> {
+        let running = self.running(browser)?;
+        let started = running.agent.download(path, request, within).await;
+        let started = started.map_err(|error| operation_error(&running, &error))?;
+        Ok((running, started))
+    }
+
+    /// Calls an operation whose response is lines of JSON, none longer than `max_line`.
+    async fn agent_lines(
+        &self,
+        browser: BrowserId,
+        path: &'static str,
+        request: &(impl Serialize + Sync),
+        within: Duration,
+        max_line: usize,
+    ) -> Result<Lines, OperationError> {
+        let (running, lines) = self.agent_download(browser, path, request, within).await?;
+        Ok(Lines::new(running, lines, max_line))
     }
 }
 

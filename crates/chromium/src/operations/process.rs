@@ -57,57 +57,46 @@ impl ProcessMachine for Engine {
     }
 
     async fn spawn(&self, browser: BrowserId, spawn: Spawn) -> Result<Spawned, OperationError> {
-        let running = self.running(browser)?;
         let request = wire::Spawn {
             process_id: spawn.id.to_string(),
             program: program(spawn.program),
             terminal: spawn.terminal.map(size),
             timeout_ms: spawn.within.map(milliseconds),
         };
-        let spawned = running.agent.call(SPAWN, &request, QUICK_TIMEOUT).await;
-        let received: wire::Spawned = spawned.map_err(|error| operation_error(&running, &error))?;
+        let received: wire::Spawned = self.agent_call(browser, SPAWN, &request, QUICK_TIMEOUT).await?;
         Ok(Spawned { id: spawn.id, pid: received.pid, started_at: parse_timestamp(received.started_at_ms)? })
     }
 
     async fn status(&self, browser: BrowserId, id: ProcessId) -> Result<ProcessStatus, OperationError> {
-        let running = self.running(browser)?;
-        let received = running.agent.call(STATUS, &name(id), QUICK_TIMEOUT).await;
-        let received: wire::ProcessStatus = received.map_err(|error| operation_error(&running, &error))?;
+        let received: wire::ProcessStatus = self.agent_call(browser, STATUS, &name(id), QUICK_TIMEOUT).await?;
         let state = received.exit_code.map_or(ProcessState::Running, ProcessState::Exited);
         Ok(ProcessStatus { state, cpu_pct: received.cpu_pct, mem_bytes: received.mem_bytes })
     }
 
     async fn write(&self, browser: BrowserId, id: ProcessId, data: Bytes) -> Result<u64, OperationError> {
-        let running = self.running(browser)?;
         let request = wire::Stdin { process_id: id.to_string(), data_b64: encoded(&data) };
-        let written = running.agent.call(STDIN, &request, WRITE_TIMEOUT).await;
-        let written: wire::Written = written.map_err(|error| operation_error(&running, &error))?;
+        let written: wire::Written = self.agent_call(browser, STDIN, &request, WRITE_TIMEOUT).await?;
         Ok(written.written_bytes)
     }
 
     async fn signal(&self, browser: BrowserId, id: ProcessId, signal: Signal) -> Result<(), OperationError> {
-        let running = self.running(browser)?;
         let signal = match signal {
             Signal::Term => wire::Signal::Term,
             Signal::Kill => wire::Signal::Kill,
             Signal::Int => wire::Signal::Int,
             Signal::Hup => wire::Signal::Hup,
         };
-        let request = wire::Kill { process_id: id.to_string(), signal };
-        running.agent.command(KILL, &request, QUICK_TIMEOUT).await.map_err(|error| operation_error(&running, &error))
+        self.agent_command(browser, KILL, &wire::Kill { process_id: id.to_string(), signal }, QUICK_TIMEOUT).await
     }
 
     async fn resize(&self, browser: BrowserId, id: ProcessId, to: TerminalSize) -> Result<(), OperationError> {
-        let running = self.running(browser)?;
         let request = wire::Resize { process_id: id.to_string(), size: size(to) };
-        running.agent.command(RESIZE, &request, QUICK_TIMEOUT).await.map_err(|error| operation_error(&running, &error))
+        self.agent_command(browser, RESIZE, &request, QUICK_TIMEOUT).await
     }
 
     async fn output(&self, browser: BrowserId, id: ProcessId) -> Result<OutputEvents, OperationError> {
-        let running = self.running(browser)?;
-        let lines = running.agent.download(OUTPUT, &name(id), QUICK_TIMEOUT).await;
-        let lines = lines.map_err(|error| operation_error(&running, &error))?;
-        Ok(Lines::new(running, lines, wire::MAX_OUTPUT_LINE).converted(output))
+        let lines = self.agent_lines(browser, OUTPUT, &name(id), QUICK_TIMEOUT, wire::MAX_OUTPUT_LINE).await?;
+        Ok(lines.converted(output))
     }
 }
 

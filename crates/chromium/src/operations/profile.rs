@@ -33,15 +33,14 @@ impl ProfileMachine for Engine {
     async fn capture(&self, browser: BrowserId) -> Result<ByteStream, OperationError> {
         let running = self.running(browser)?;
         let _turn = running.changing.lock().await;
-        let archive = running.agent.download(CAPTURE, &(), CLOSE_TIMEOUT).await;
-        let archive = archive.map_err(|error| operation_error(&running, &error))?;
-        Ok(bounded(stream_of(running.clone(), archive)))
+        let (browser, archive) = self.agent_download(browser, CAPTURE, &(), CLOSE_TIMEOUT).await?;
+        Ok(bounded(stream_of(browser, archive)))
     }
 
     async fn load(&self, browser: BrowserId, archive: ByteStream) -> Result<(), OperationError> {
         let running = self.running(browser)?;
         let _turn = running.changing.lock().await;
-        load_extensions(&running.agent, archive).await.map_err(|fault| match fault {
+        upload_profile(&running.agent, archive).await.map_err(|fault| match fault {
             LoadProfileError::Unusable(why) => OperationError::Engine(EngineError::Profile(why)),
             LoadProfileError::Failed(error) => operation_error(&running, &error),
         })?;
@@ -58,15 +57,15 @@ impl Engine {
     /// Sends the profile of a starting browser to its agent. Returns false if there is no stored profile.
     pub(crate) async fn load_profile(&self, launch: &Launch, agent: &AgentClient) -> Result<bool, EngineError> {
         let Some(profile) = &launch.shape.profile else { return Ok(false) };
-        let gone = || failed(EngineFault::AgentError, "this engine has no place to get profiles from");
-        let stored = self.0.profiles.get().ok_or_else(gone)?;
-        let archive = stored.archive(profile).await.map_err(|error| {
+        let no_source = || failed(EngineFault::AgentError, "this engine has no place to get profiles from");
+        let source = self.0.profiles.get().ok_or_else(no_source)?;
+        let archive = source.archive(profile).await.map_err(|error| {
             tracing::error!(browser = %launch.id, profile = %profile.id, %error, "cannot read a profile");
             EngineError::Profile(shorten(error.to_string()))
         })?;
         let Some(archive) = archive else { return Ok(false) };
-        let brought = load_extensions(agent, archive).await.map(|()| true);
-        brought.map_err(|fault| match fault {
+        let uploaded = upload_profile(agent, archive).await.map(|()| true);
+        uploaded.map_err(|fault| match fault {
             LoadProfileError::Unusable(why) => {
                 tracing::error!(browser = %launch.id, profile = %profile.id, why, "a profile is invalid");
                 EngineError::Profile(why)
@@ -83,11 +82,11 @@ enum LoadProfileError {
     Failed(ClientError),
 }
 
-async fn load_extensions(agent: &AgentClient, archive: ByteStream) -> Result<(), LoadProfileError> {
+async fn upload_profile(agent: &AgentClient, archive: ByteStream) -> Result<(), LoadProfileError> {
     let (noted, content) = Content::of(archive);
-    let brought =
+    let uploaded =
         timeout(TRANSFER_TIMEOUT, agent.upload::<serde_json::Value>(LOAD, &(), content, UNPACK_TIMEOUT)).await;
-    let Err(error) = brought.unwrap_or(Err(ClientError::Timeout(TRANSFER_TIMEOUT))) else { return Ok(()) };
+    let Err(error) = uploaded.unwrap_or(Err(ClientError::Timeout(TRANSFER_TIMEOUT))) else { return Ok(()) };
     if let Some(fault) = noted.fault() {
         return Err(LoadProfileError::Unusable(shorten(fault.to_string())));
     }

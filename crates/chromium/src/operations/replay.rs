@@ -14,7 +14,7 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::{Instant, timeout};
 
 use super::lines::parse_timestamp;
-use super::{operation_error, stream as stream_of};
+use super::stream as stream_of;
 use crate::engine::Engine;
 use crate::fault::{failed, shorten};
 
@@ -36,21 +36,18 @@ impl ReplayMachine for Engine {
             framerate: new.framerate,
             max_duration_seconds: new.max_duration_seconds,
         };
-        let running = self.running(browser)?;
-        let started = running.agent.call(START, &request, WORK_TIMEOUT).await;
-        received(started.map_err(|error| operation_error(&running, &error))?, new.id, self.config().disk_bytes)
+        let started = self.agent_call(browser, START, &request, WORK_TIMEOUT).await?;
+        received(started, new.id, self.config().disk_bytes)
     }
 
     async fn list(&self, browser: BrowserId) -> Result<Vec<Replay>, OperationError> {
-        let running = self.running(browser)?;
-        let listed = running.agent.call::<wire::Replays>(LIST, &serde_json::json!({}), QUICK_TIMEOUT).await;
-        all(listed.map_err(|error| operation_error(&running, &error))?, self.config().disk_bytes)
+        let listed = self.agent_call(browser, LIST, &serde_json::json!({}), QUICK_TIMEOUT).await?;
+        all(listed, self.config().disk_bytes)
     }
 
     async fn stop(&self, browser: BrowserId, id: ReplayId) -> Result<Replay, OperationError> {
-        let running = self.running(browser)?;
-        let stopped = running.agent.call(STOP, &ReplayName { replay_id: id.to_string() }, WORK_TIMEOUT).await;
-        received(stopped.map_err(|error| operation_error(&running, &error))?, id, self.config().disk_bytes)
+        let request = ReplayName { replay_id: id.to_string() };
+        received(self.agent_call(browser, STOP, &request, WORK_TIMEOUT).await?, id, self.config().disk_bytes)
     }
 
     async fn read(
@@ -60,13 +57,8 @@ impl ReplayMachine for Engine {
         offset: u64,
         length: u64,
     ) -> Result<ByteStream, OperationError> {
-        let running = self.running(browser)?;
         let request = ReadReplay { replay_id: id.to_string(), offset, length: Some(length) };
-        let bytes = running
-            .agent
-            .download(READ, &request, QUICK_TIMEOUT)
-            .await
-            .map_err(|error| operation_error(&running, &error))?;
+        let (running, bytes) = self.agent_download(browser, READ, &request, QUICK_TIMEOUT).await?;
         Ok(exactly(length, stream_of(running, bytes), READ_TIMEOUT))
     }
 }

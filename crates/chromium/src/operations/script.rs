@@ -8,9 +8,9 @@ use casement_domain::browser::EngineFault;
 use casement_domain::ids::BrowserId;
 use casement_domain::script::{NewScript, ScriptEnd, ScriptMachine};
 use casement_domain::session_operation::OperationError;
-use futures_util::TryStreamExt as _;
 
 use super::operation_error;
+use super::process::milliseconds;
 use crate::engine::Engine;
 use crate::fault::failed;
 
@@ -22,24 +22,16 @@ const MAX_RESPONSE: usize = MAX_RESULT + 12 * MAX_OUTPUT + (1 << 20);
 #[async_trait]
 impl ScriptMachine for Engine {
     async fn execute(&self, browser: BrowserId, script: NewScript) -> Result<ScriptEnd, OperationError> {
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let request =
-            wire::ExecuteScript { code: script.code, timeout_ms: ms(script.timeout), within_ms: script.within.map(ms) };
+        let request = wire::ExecuteScript {
+            code: script.code,
+            timeout_ms: milliseconds(script.timeout),
+            within_ms: script.within.map(milliseconds),
+        };
         // The timeout applies twice: to the wait in the queue, and to the run.
         let within = script.timeout * 2 + LOAD_GRACE;
         let running = self.running(browser)?;
         // A separate connection: it is closed when the caller disconnects, which ends the script.
-        let ended = async {
-            let answer = running.agent.download(EXECUTE, &request, within).await?;
-            let bytes = answer.try_fold(Vec::new(), |mut all, part| async move {
-                if all.len() + part.len() > MAX_RESPONSE {
-                    return Err(casement_agent_protocol::client::ClientError::TooLong);
-                }
-                all.extend_from_slice(&part);
-                Ok(all)
-            });
-            bytes.await
-        };
+        let ended = async { running.agent.download(EXECUTE, &request, within).await?.collect(MAX_RESPONSE).await };
         let bytes = ended.await.map_err(|error| operation_error(&running, &error))?;
         let received: wire::ScriptEnd = serde_json::from_slice(&bytes)
             .map_err(|_| failed(EngineFault::AgentError, "the agent told of a script what cannot be"))?;

@@ -8,8 +8,7 @@ use casement_domain::ids::BrowserId;
 use casement_domain::session_log::{FollowLog, LogLine, LogLines, LogMachine, LogSource};
 use casement_domain::session_operation::OperationError;
 
-use super::lines::{Lines, parse_timestamp};
-use super::operation_error;
+use super::lines::parse_timestamp;
 use crate::engine::Engine;
 
 /// The timeout of opening a log.
@@ -18,7 +17,6 @@ const QUICK_TIMEOUT: Duration = Duration::from_secs(20);
 #[async_trait]
 impl LogMachine for Engine {
     async fn follow(&self, browser: BrowserId, log: FollowLog) -> Result<LogLines, OperationError> {
-        let running = self.running(browser)?;
         let source = match log.source {
             LogSource::Path(path) => wire::LogSource::Path(path),
             LogSource::Chromium => wire::LogSource::Chromium,
@@ -26,9 +24,8 @@ impl LogMachine for Engine {
             LogSource::Agent => wire::LogSource::Agent,
         };
         let request = wire::FollowLog { source, follow: log.follow };
-        let lines = running.agent.download(STREAM, &request, QUICK_TIMEOUT).await;
-        let lines = lines.map_err(|error| operation_error(&running, &error))?;
-        Ok(Lines::new(running, lines, MAX_LOG_LINE).converted(|line: wire::LogLine| {
+        let lines = self.agent_lines(browser, STREAM, &request, QUICK_TIMEOUT, MAX_LOG_LINE).await?;
+        Ok(lines.converted(|line: wire::LogLine| {
             Ok(LogLine { read_at: parse_timestamp(line.read_at_ms)?, message: line.message })
         }))
     }

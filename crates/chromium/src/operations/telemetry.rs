@@ -17,8 +17,6 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
-use super::lines::Lines;
-use super::operation_error;
 use crate::engine::Engine;
 use crate::fault::failed;
 
@@ -32,36 +30,22 @@ const MAX_NAME: usize = 64;
 #[async_trait]
 impl TelemetryTap for Engine {
     async fn configure(&self, browser: BrowserId, capture: Option<Capture>) -> Result<(), OperationError> {
-        let running = self.running(browser)?;
         let categories = capture.iter().flat_map(Capture::categories).filter_map(agent_category).collect();
-        let received = running
-            .agent
-            .command(
-                CONFIGURE,
-                &ConfigureRequest { categories, addresses: self.config().telemetry_addresses },
-                QUICK_TIMEOUT,
-            )
-            .await;
-        received.map_err(|error| operation_error(&running, &error))
+        let request = ConfigureRequest { categories, addresses: self.config().telemetry_addresses };
+        self.agent_command(browser, CONFIGURE, &request, QUICK_TIMEOUT).await
     }
 
     async fn follow(&self, browser: BrowserId, after: u64) -> Result<AgentEvents, OperationError> {
-        let running = self.running(browser)?;
-        let lines = running.agent.download(FOLLOW, &FollowRequest { after }, QUICK_TIMEOUT).await;
-        let lines = lines.map_err(|error| operation_error(&running, &error))?;
-        Ok(Lines::new(running, lines, MAX_EVENT).each(received))
+        let lines = self.agent_lines(browser, FOLLOW, &FollowRequest { after }, QUICK_TIMEOUT, MAX_EVENT).await?;
+        Ok(lines.each(received))
     }
 
     async fn confirm(&self, browser: BrowserId, through: u64) -> Result<(), OperationError> {
-        let running = self.running(browser)?;
-        let received = running.agent.command(CONFIRM, &ConfirmRequest { through }, QUICK_TIMEOUT).await;
-        received.map_err(|error| operation_error(&running, &error))
+        self.agent_command(browser, CONFIRM, &ConfirmRequest { through }, QUICK_TIMEOUT).await
     }
 
     async fn finish(&self, browser: BrowserId) -> Result<u64, OperationError> {
-        let running = self.running(browser)?;
-        let finished = running.agent.call(FINISH, &(), QUICK_TIMEOUT).await;
-        let FinishResponse { last } = finished.map_err(|error| operation_error(&running, &error))?;
+        let FinishResponse { last } = self.agent_call(browser, FINISH, &(), QUICK_TIMEOUT).await?;
         Ok(last)
     }
 }

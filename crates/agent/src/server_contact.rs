@@ -1,0 +1,106 @@
+//! The contact with the server: its last request, its open event streams, and the idle timeout.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+/// How long the server that created this sandbox has for its first request. A server that ended meanwhile sends none.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// Tracks the contact with the server.
+#[derive(Debug)]
+pub(crate) struct ServerContact {
+    last_request: Mutex<Instant>,
+    has_begun: AtomicBool,
+    event_streams: AtomicUsize,
+    /// The number of readers that were sent the end of the browser.
+    end_reports: AtomicUsize,
+    /// In seconds; 0 disables it.
+    idle_timeout: watch::Sender<u64>,
+}
+
+impl ServerContact {
+    pub(crate) fn new(idle_timeout_seconds: u64) -> Self {
+        Self {
+            last_request: Mutex::new(Instant::now()),
+            has_begun: AtomicBool::new(false),
+            event_streams: AtomicUsize::new(0),
+            end_reports: AtomicUsize::new(0),
+            idle_timeout: watch::Sender::new(idle_timeout_seconds),
+        }
+    }
+
+    /// Records a request of a server.
+    pub(crate) fn record_request(&self) {
+        self.has_begun.store(true, Ordering::Relaxed);
+        *self.last_request.lock() = Instant::now();
+    }
+
+    /// Changes the idle timeout, in seconds; 0 disables it.
+    pub(crate) fn set_idle_timeout(&self, seconds: u64) {
+        self.idle_timeout.send_replace(seconds);
+    }
+
+    /// Records that a reader was sent the end of the browser.
+    pub(crate) fn record_end_report(&self) {
+        self.end_reports.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns true once the end was reported and no event stream is open.
+    pub(crate) fn is_end_reported(&self) -> bool {
+        self.end_reports.load(Ordering::Relaxed) > 0 && self.event_streams.load(Ordering::Relaxed) == 0
+    }
+
+    /// Counts an event stream for as long as the guard lives.
+    pub(crate) fn open_event_stream(self: &Arc<Self>) -> EventStreamGuard {
+        self.event_streams.fetch_add(1, Ordering::Relaxed);
+        EventStreamGuard(Arc::clone(self))
+    }
+
+    /// Returns if no server sends a request in the time for the first one.
+    pub(crate) async fn first_request_missed(&self) {
+        tokio::time::sleep(FIRST_REQUEST_TIMEOUT).await;
+        if self.has_begun.load(Ordering::Relaxed) {
+            std::future::pending().await
+        }
+    }
+
+    /// Returns when no server has sent a request for the idle timeout.
+    pub(crate) async fn idle_timeout_expired(&self) {
+        let mut limits = self.idle_timeout.subscribe();
+        loop {
+            let limit = match *limits.borrow_and_update() {
+                0 => None,
+                seconds => Some(Duration::from_secs(seconds)),
+            };
+            let left = match (limit, self.idle_time()) {
+                (Some(limit), Some(idle)) if idle >= limit => return,
+                (Some(limit), idle) => limit - idle.unwrap_or_default(),
+                (None, _) => Duration::MAX,
+            };
+            tokio::select! {
+                () = tokio::time::sleep(left) => {}
+                Ok(()) = limits.changed() => {}
+            }
+        }
+    }
+
+    /// Returns the time since the last request; `None` while an event stream is open.
+    fn idle_time(&self) -> Option<Duration> {
+        (self.event_streams.load(Ordering::Relaxed) == 0).then(|| self.last_request.lock().elapsed())
+    }
+}
+
+/// An open event stream.
+#[derive(Debug)]
+pub(crate) struct EventStreamGuard(Arc<ServerContact>);
+
+impl Drop for EventStreamGuard {
+    fn drop(&mut self) {
+        self.0.record_request();
+        self.0.event_streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
