@@ -32,10 +32,10 @@ struct Empty {}
 
 #[async_trait]
 impl Computer for Engine {
-    async fn perform(&self, browser: BrowserId, actions: Vec<Action>, max_bytes: Duration) -> Result<(), BrokeOff> {
+    async fn perform(&self, browser: BrowserId, actions: Vec<Action>, within: Duration) -> Result<(), BrokeOff> {
         let running = self.running(browser).map_err(OperationError::from)?;
         let request = Perform { actions: actions.into_iter().map(action).collect() };
-        let done = running.agent.command("/v1/computer/perform", &request, max_bytes).await;
+        let done = running.agent.command("/v1/computer/perform", &request, within).await;
         done.map_err(|error| BrokeOff { at: at(&error), error: operation_error(&running, &error) })
     }
 
@@ -59,10 +59,10 @@ impl Computer for Engine {
         while let Some(part) = download.next().await {
             text.extend_from_slice(&part.map_err(|error| operation_error(&running, &error))?);
             if text.len() > MAX_CLIPBOARD_BYTES {
-                return Err(failed(EngineFault::AgentError, "the agent gave more of the clipboard than it may").into());
+                return Err(failed(EngineFault::AgentError, "the agent sent more of the clipboard than allowed").into());
             }
         }
-        let unreadable = |_| failed(EngineFault::AgentError, "the agent gave a clipboard that is no text");
+        let unreadable = |_| failed(EngineFault::AgentError, "the agent sent a clipboard that is not text");
         Ok(String::from_utf8(text).map_err(unreadable)?)
     }
 }

@@ -119,14 +119,14 @@ impl Lines {
 
 /// Converts a timestamp of the agent, in milliseconds since 1970.
 pub(super) fn parse_timestamp(ms: u64) -> Result<time::OffsetDateTime, OperationError> {
-    let invalid = |_| failed(EngineFault::AgentError, "the agent told of a moment that cannot be");
+    let invalid = |_| failed(EngineFault::AgentError, "the agent sent an invalid time");
     Ok(time::OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).map_err(invalid)?)
 }
 
 /// Decodes base64 of the agent.
 pub(super) fn decoded(text: &str) -> Result<Bytes, OperationError> {
     use base64::Engine as _;
-    let invalid = |_| failed(EngineFault::AgentError, "the agent told of bytes that are none");
+    let invalid = |_| failed(EngineFault::AgentError, "the agent sent invalid Base64");
     Ok(base64::engine::general_purpose::STANDARD.decode(text).map_err(invalid)?.into())
 }
 

@@ -75,7 +75,7 @@ impl Engine {
     ) -> Result<T, EngineError> {
         let bytes = self.bytes(browser, path, request, within, MAX_RESPONSE).await?;
         serde_json::from_slice(&bytes)
-            .map_err(|_| failed(EngineFault::AgentError, "the agent told of a login page what cannot be"))
+            .map_err(|_| failed(EngineFault::AgentError, "the agent sent an invalid reading of a login page"))
     }
 
     async fn bytes(

@@ -80,10 +80,10 @@ fn exactly(length: u64, bytes: ByteStream, read_timeout: Duration) -> ByteStream
             }
             Ok(Some(Err(error))) => fails(error),
             Ok(None) if left == 0 => None,
-            Ok(None) => fails(OperationError::Failed("the film broke off".to_owned())),
+            Ok(None) => fails(OperationError::Failed("the video ended early".to_owned())),
             Ok(Some(Ok(piece))) => match left.checked_sub(piece.len() as u64) {
                 Some(left) => Some((Ok(piece), Some((bytes, left, time_left)))),
-                None => fails(OperationError::Failed("the film is longer than it was said to be".to_owned())),
+                None => fails(OperationError::Failed("the video is longer than announced".to_owned())),
             },
         }
     });
@@ -103,7 +103,7 @@ impl Engine {
 }
 
 fn invalid() -> OperationError {
-    failed(EngineFault::AgentError, "the agent told of a recording that cannot be").into()
+    failed(EngineFault::AgentError, "the agent sent an invalid recording").into()
 }
 
 /// Converts the recordings of a session. Refuses too many of them, and ended ones that exceed the session's disk.

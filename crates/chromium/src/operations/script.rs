@@ -34,7 +34,7 @@ impl ScriptMachine for Engine {
         let ended = async { running.agent.download(EXECUTE, &request, within).await?.collect(MAX_RESPONSE).await };
         let bytes = ended.await.map_err(|error| operation_error(&running, &error))?;
         let received: wire::ScriptEnd = serde_json::from_slice(&bytes)
-            .map_err(|_| failed(EngineFault::AgentError, "the agent told of a script what cannot be"))?;
+            .map_err(|_| failed(EngineFault::AgentError, "the agent sent an invalid result of a script"))?;
         Ok(ScriptEnd {
             success: received.success,
             result: received.result.map(|result| String::from(Box::<str>::from(result))),

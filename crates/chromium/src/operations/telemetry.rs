@@ -114,7 +114,7 @@ fn item(line: Line) -> Result<Item, OperationError> {
             if line.category == AgentCategory::Other && line.kind == GAP { What::Lost(1) } else { What::Nothing };
         return Ok(Item { agent_seq, what });
     };
-    let invalid = |what: &str| failed(EngineFault::AgentError, format!("the agent told of {what} that is none"));
+    let invalid = |what: &str| failed(EngineFault::AgentError, format!("the agent sent an invalid {what}"));
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     if line.kind.is_empty() || line.kind.len() > MAX_NAME || !line.kind.bytes().all(plain) {
         return Err(invalid("a name").into());
