@@ -117,17 +117,17 @@ fn item(line: Line) -> Result<Item, OperationError> {
     let invalid = |what: &str| failed(EngineFault::AgentError, format!("the agent sent an invalid {what}"));
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     if line.kind.is_empty() || line.kind.len() > MAX_NAME || !line.kind.bytes().all(plain) {
-        return Err(invalid("a name").into());
+        return Err(invalid("name").into());
     }
     let data = line.data.as_deref().map(RawValue::get);
     for object in [Some(line.source.get()), data].into_iter().flatten() {
         // A carriage return between two members would end a line of an event stream.
         if !object.starts_with('{') || object.contains('\r') {
-            return Err(invalid("an object").into());
+            return Err(invalid("object").into());
         }
     }
     let ts = line.ts.min(MAX_TIMESTAMP);
-    let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(ts) * 1000).map_err(|_| invalid("a moment"))?;
+    let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(ts) * 1000).map_err(|_| invalid("time"))?;
     let mut body = format!(
         r#"{{"type":"{}","category":"{}","ts":{ts},"source":{}"#,
         line.kind,
