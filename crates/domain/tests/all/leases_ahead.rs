@@ -68,11 +68,14 @@ async fn a_cached_browser_serves_one_caller() {
     leases(&mut world, leased());
     world.engine.expect_hand_out().times(2).returning(|_, _| Ok(()));
     let casement = world.build();
+    assert!(!casement.leases.has_cached_candidate(&scope(), "warm"));
     casement.leases.look_ahead(&scope(), "warm").await;
+    assert!(casement.leases.has_cached_candidate(&scope(), "warm"));
     for (begun, outcome) in [(0, PreparedRecordOutcome::Stored), (1, PreparedRecordOutcome::Declined)] {
         let record = early(begun);
         acquire(&casement, Some(&record)).await;
         assert_eq!(record.outcome(), outcome);
+        assert!(!casement.leases.has_cached_candidate(&scope(), "warm"));
     }
 }
 

@@ -62,7 +62,12 @@ pub(crate) async fn acquire_browser(mut request: Request<DeferredAudit>) -> Answ
     let _hang_up = gone.clone().drop_guard();
     let record = request.prepared_record(StatusCode::OK);
     let pool = which.clone();
-    let acquired = request.finish(|services, scope| acquire(services, scope, pool, input, record, gone)).await?;
+    let work = |services, scope| acquire(services, scope, pool, input, record, gone);
+    // Waiters are queued on the main runtime: on a web worker they would fragment the memory of its connection buffers.
+    let acquired = match request.services().leases.has_cached_candidate(request.scope(), &which) {
+        true => request.finish_here(work).await?,
+        false => request.finish(work).await?,
+    };
     let Some(Taken { undelivered, at_once }) = acquired else { return Ok(answer::nothing()) };
     let body = request.api().session(undelivered.session().clone()).await?;
     let answer = answer::record(StatusCode::OK, &body);

@@ -224,4 +224,20 @@ impl<C: Credential<Access = ProjectAccess>> Request<C> {
         let work = work(self.shared_services(), self.scope().clone()).in_current_span();
         self.services().runtime.spawn(work).await.map_err(ApiError::internal)?.map_err(Into::into)
     }
+
+    /// Like [`finish`](Self::finish), but on the thread of the connection, which wakes no other thread. For work that
+    /// hardly waits.
+    ///
+    /// # Errors
+    /// The errors of `work`.
+    pub(crate) async fn finish_here<F, W, T, E>(&self, work: F) -> Result<T, ApiError>
+    where
+        F: FnOnce(Arc<Services>, Scope) -> W,
+        W: Future<Output = Result<T, E>> + 'static,
+        T: 'static,
+        E: Into<ApiError> + 'static,
+    {
+        let work = work(self.shared_services(), self.scope().clone()).in_current_span();
+        actix_web::rt::spawn(work).await.map_err(ApiError::internal)?.map_err(Into::into)
+    }
 }

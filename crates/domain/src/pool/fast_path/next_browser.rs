@@ -35,6 +35,10 @@ impl NextBrowserCache {
         self.all().remove(&(project, which.to_owned()))
     }
 
+    pub(super) fn has(&self, project: ProjectId, which: &str) -> bool {
+        self.all().contains_key(&(project, which.to_owned()))
+    }
+
     pub(super) fn note(&self, project: ProjectId, which: &str, next_browser: NextBrowser) {
         let mut all = self.all();
         if all.len() >= MAX_COUNT {
@@ -58,10 +62,10 @@ mod tests {
         let next_browsers = NextBrowserCache::default();
         next_browsers.note(project_id(), "one", next_browser(1));
         for (project, which) in [(ProjectId::from_ulid(ulid::Ulid(2)), "one"), (project_id(), "two")] {
-            assert!(next_browsers.take(project, which).is_none());
+            assert!(!next_browsers.has(project, which) && next_browsers.take(project, which).is_none());
         }
-        assert!(next_browsers.take(project_id(), "one").is_some());
-        assert!(next_browsers.take(project_id(), "one").is_none());
+        assert!(next_browsers.has(project_id(), "one") && next_browsers.take(project_id(), "one").is_some());
+        assert!(!next_browsers.has(project_id(), "one") && next_browsers.take(project_id(), "one").is_none());
     }
 
     #[test]
