@@ -39,6 +39,7 @@ mod operation;
 mod operational;
 mod plain_errors;
 mod pool;
+mod pool_status;
 mod process;
 mod profile;
 mod project;
@@ -50,6 +51,7 @@ pub mod relay;
 mod replay;
 mod request;
 mod request_heads;
+mod resources;
 mod routes;
 mod script;
 mod server;
@@ -70,8 +72,8 @@ pub use self::{
     cors::{BadOrigin, Origin},
     error::{ApiError, Code},
     openapi::{openapi, operations_page},
+    pool_status::{PoolStatus, PoolStatusSource},
     server::{Server, serve},
     state::{Config, Health, Readiness, Services, SessionConnector},
     token::{BadToken, Permission, SessionTokens, redact},
-    ui::{PoolStatus, PoolStatusSource},
 };

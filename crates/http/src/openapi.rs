@@ -16,7 +16,8 @@ use utoipa::{
 
 use crate::{
     error::ErrorBody,
-    operation::{Operation, Operations, Requirement},
+    operation::{Operation, Requirement},
+    resources,
 };
 
 #[derive(OpenApi)]
@@ -36,7 +37,7 @@ fn document() -> openapi::OpenApi {
     components.add_security_scheme("api_key", SecurityScheme::Http(key));
     let mut schemas = vec![(ErrorBody::name().into_owned(), ErrorBody::schema())];
     ErrorBody::schemas(&mut schemas);
-    let operations = Operations::declared();
+    let operations = resources::operations();
     operations.all.iter().flat_map(|operation| &operation.schemas).for_each(|add| add(&mut schemas));
     components.schemas.extend(schemas);
     for mut operation in operations.all {
@@ -77,7 +78,7 @@ fn is_required(schema: &RefOr<Schema>, schemas: &SchemaMap) -> bool {
 
 /// Returns the name of each operation by its method and path.
 pub(crate) fn operation_names() -> HashMap<(String, String), &'static str> {
-    let operations = Operations::declared().all.into_iter();
+    let operations = resources::operations().all.into_iter();
     operations.map(|operation| ((operation.method.to_string(), operation.path.to_owned()), operation.id)).collect()
 }
 
@@ -103,7 +104,7 @@ pub fn operations_page() -> String {
          takes the session token as the query parameter `jwt`.\n\n\
          | method | path | credential | operation | summary |\n| --- | --- | --- | --- | --- |\n",
     );
-    for operation in Operations::declared().all {
+    for operation in resources::operations().all {
         let Operation { method, path, requirement, id, described, .. } = operation;
         let summary = described.summary.unwrap_or_default();
         // Writing to a string does not fail.

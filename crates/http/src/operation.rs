@@ -14,13 +14,9 @@ use utoipa::{
 };
 
 use crate::{
-    api_key, audit, auth_connection, computer, credential, credential_provider, curl, deployment,
     error::{ApiError, ErrorBody},
-    extension, fs, invocation, operational, pool, process, profile, project, proxy,
     query::PageParams,
-    replay,
     request::{Credential, Request},
-    script, session, session_log, telemetry,
 };
 
 /// A refusal in the document: its status and the reason.
@@ -118,32 +114,6 @@ pub(crate) struct Operation {
     route: Box<dyn Fn() -> Route>,
 }
 
-/// The functions that declare the operations of each resource.
-const RESOURCES: [fn(&mut Operations); 22] = [
-    session::operations,
-    computer::operations,
-    fs::operations,
-    replay::operations,
-    script::operations,
-    process::operations,
-    session_log::operations,
-    telemetry::operations,
-    curl::operations,
-    auth_connection::operations,
-    credential::operations,
-    deployment::operations,
-    invocation::operations,
-    profile::operations,
-    proxy::operations,
-    extension::operations,
-    pool::operations,
-    api_key::operations,
-    credential_provider::operations,
-    project::operations,
-    audit::operations,
-    operational::operations,
-];
-
 /// The declared operations.
 #[derive(Default)]
 pub(crate) struct Operations {
@@ -160,10 +130,10 @@ impl Operations {
         self.not_found = not_found;
     }
 
-    /// Returns the operations of all resources, with their refusals.
-    pub(crate) fn declared() -> Self {
+    /// Returns the operations that these functions declare, with their refusals.
+    pub(crate) fn declared_by(resources: &[fn(&mut Self)]) -> Self {
         let mut api = Self::default();
-        for declare in RESOURCES {
+        for declare in resources {
             declare(&mut api);
         }
         api.all.iter_mut().for_each(Operation::add_implied_refusals);

@@ -15,8 +15,8 @@ use crate::{
     curl, deployment,
     error::{ApiError, Code},
     invocation, login_page,
-    operation::{Operation, Operations, Requirement},
-    project, replay, session, telemetry, ui, vm,
+    operation::{Operation, Requirement},
+    project, replay, resources, session, telemetry, ui, vm,
 };
 
 /// All paths, grouped by their first segments: a request is compared only with the patterns of its group, not with all
@@ -159,7 +159,7 @@ fn patterns(operation: &Operation) -> Vec<String> {
 /// Returns the paths of all operations, in the order of their declarations.
 fn operation_paths() -> Vec<Path> {
     let mut paths: Vec<Path> = Vec::new();
-    for operation in Operations::declared().all {
+    for operation in resources::operations().all {
         let has_head = operation.method == Method::GET && !operation.is_stream;
         for pattern in patterns(&operation) {
             let known = paths.iter().position(|path| path.pattern == pattern);

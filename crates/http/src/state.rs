@@ -37,10 +37,11 @@ use crate::{
     connections::ConnectionRegistry,
     cors::{Cors, Origin},
     host::Hosts,
+    pool_status::PoolStatusSource,
     rate::{AddressRate, Rate},
     relay::BrowserConnector,
     token::SessionTokens,
-    ui::{PoolStatusSource, SignIns},
+    ui::SignIns,
     webdriver::ClassicSessions,
 };
 

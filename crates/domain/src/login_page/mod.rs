@@ -17,7 +17,8 @@ pub use model::{
 #[cfg(feature = "mocks")]
 pub use ports::MockLoginPages;
 pub use ports::{LoginPageError, LoginPages, ReadCondition};
+pub use rules::understand;
 pub use understanding::{
     Choice, ChoiceKind, External, Field, FieldKind, InputKind, MfaKind, Missing, PageQuestion, Progress, Refusal,
-    RefusalKind, Step, StepKind, Understanding, understand,
+    RefusalKind, Step, StepKind, Understanding,
 };

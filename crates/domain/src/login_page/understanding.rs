@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use secrecy::SecretString;
 
-use super::{Act, AllowedHosts, Handle, Key, Known, Reading, rules};
+use super::{Act, Handle, Key};
 use crate::text_enum::text_enum;
 
 /// The progress of one login. A page without a password field means something else after the password was sent.
@@ -384,10 +384,4 @@ impl Choice {
         let click = |what: &Handle| Act::Click { what: what.clone(), window };
         std::iter::once(&self.handle).chain(&self.confirm).map(click).collect()
     }
-}
-
-/// Returns the meaning of a page in a login at a site with these hosts. A pure function.
-#[must_use]
-pub fn understand(reading: &Reading, known: &Known, hosts: &AllowedHosts) -> Understanding {
-    rules::understand(reading, known, hosts)
 }

@@ -8,6 +8,7 @@ use std::task::Poll;
 use time::Duration;
 
 use super::fast_path::NextBrowserCache;
+use super::model::MAX_WAIT_SECONDS;
 use super::service::not_found;
 use super::uncertain_writes::{UncertainWrite, UncertainWrites};
 use super::{
@@ -43,9 +44,6 @@ pub struct AcquireRequest {
 }
 
 impl AcquireRequest {
-    /// The longest wait of an acquire, in seconds.
-    pub const MAX_WAIT_SECONDS: u32 = 3600;
-
     /// Checks all fields.
     ///
     /// # Errors
@@ -56,9 +54,8 @@ impl AcquireRequest {
 
     fn parse(&self) -> Result<CheckedRequest, InvalidInput> {
         let mut fields = Fields::new();
-        let seconds = fields.take_optional("acquire_timeout_seconds", self.acquire_timeout_seconds, |n| {
-            within(n, 0, Self::MAX_WAIT_SECONDS)
-        });
+        let seconds = fields
+            .take_optional("acquire_timeout_seconds", self.acquire_timeout_seconds, |n| within(n, 0, MAX_WAIT_SECONDS));
         let name = fields.take_optional("name", self.name.as_deref(), LabelName::parse_in_path);
         let start_url = fields.take_optional("start_url", self.start_url.as_deref(), StartUrl::parse);
         let tags = fields.take_optional("tags", self.tags.clone(), Tags::parse);

@@ -2,11 +2,13 @@
 
 use time::OffsetDateTime;
 
-use super::AcquireRequest;
 use crate::browser::{Shape, StartUrl};
 use crate::ids::{PoolId, ProjectId};
 use crate::name::SlugName;
 use crate::telemetry::Capture;
+
+/// The longest wait of an acquire, in seconds.
+pub(super) const MAX_WAIT_SECONDS: u32 = 3600;
 
 /// The configuration of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +34,7 @@ impl PoolConfig {
     /// acquire.
     #[must_use]
     pub fn time_to_fill_seconds(&self) -> u32 {
-        (100_u32.div_ceil(self.fill_rate_per_minute.max(1)) * 60).min(AcquireRequest::MAX_WAIT_SECONDS)
+        (100_u32.div_ceil(self.fill_rate_per_minute.max(1)) * 60).min(MAX_WAIT_SECONDS)
     }
 }
 

@@ -131,7 +131,7 @@ async fn a_node_takes_what_waits_with_all_that_its_process_needs() {
 }
 
 #[tokio::test]
-async fn an_archive_is_kept_while_it_is_unknown_whether_its_deployment_is_stored() {
+async fn an_archive_is_not_deleted_if_its_deployment_may_be_stored() {
     let refusals = [(Ok(DeploymentStored::ProjectGone), 1), (Err(store_down()), 0)];
     for (stored, deleted) in refusals {
         let mut world = World::default();

@@ -1,30 +1,20 @@
 //! API calls on a session, recorded as its telemetry events.
 
-use std::{cell::Cell, collections::HashMap, rc::Rc, sync::LazyLock};
+use std::{collections::HashMap, sync::LazyLock};
 
 use actix_web::{
-    HttpMessage as _, HttpRequest,
+    HttpMessage as _,
     dev::ServiceRequest,
     http::{Method, StatusCode},
 };
 use casement_domain::{
-    MonotonicTime, SessionId,
+    MonotonicTime,
     telemetry::{Category, Event},
 };
 use time::OffsetDateTime;
 
+use super::session_slot::SessionSlot;
 use crate::{openapi, state::Services};
-
-/// The slot for the id of the session of a call.
-#[derive(Clone, Default)]
-struct SessionSlot(Rc<Cell<Option<SessionId>>>);
-
-/// Notes the session of a call.
-pub(crate) fn about(request: &HttpRequest, session: SessionId) {
-    if let Some(slot) = request.extensions().get::<SessionSlot>() {
-        slot.0.set(Some(session));
-    }
-}
 
 /// A call that may belong to a session.
 pub(crate) struct Call {
@@ -48,7 +38,7 @@ impl Call {
 
     /// Records the telemetry event of a completed call, without waiting until it is stored.
     pub(crate) fn complete(&self, services: &Services, route: &str, status: StatusCode, request: &str) {
-        let Some(session) = self.slot.0.get() else { return };
+        let Some(session) = self.slot.session() else { return };
         if !services.recorder.captures(session, Category::Control) {
             return;
         }

@@ -4,12 +4,14 @@
 mod calls;
 mod connection;
 mod events;
+mod session_slot;
 mod stream;
 
 pub(crate) use self::{
-    calls::{Call, about},
+    calls::Call,
     connection::{Connection, Kind},
     events::list_telemetry_events,
+    session_slot::about,
     stream::stream_telemetry,
 };
 use self::{

@@ -12,7 +12,6 @@ mod thumbnail;
 
 use actix_web::HttpRequest;
 
-pub use self::pools::{PoolStatus, PoolStatusSource};
 pub(crate) use self::{
     assets::{add_security_headers, asset, home, page},
     guard::{authenticate, check_own_page, cookies, has_cookie},

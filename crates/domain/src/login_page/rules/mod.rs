@@ -15,7 +15,9 @@ use super::{
     AllowedHosts, Choice, ChoiceKind, External, Known, PageQuestion, Reading, Refusal, RefusalKind, Understanding,
 };
 
-pub(super) fn understand(reading: &Reading, known: &Known, hosts: &AllowedHosts) -> Understanding {
+/// Returns the meaning of a page in a login at a site with these hosts. A pure function.
+#[must_use]
+pub fn understand(reading: &Reading, known: &Known, hosts: &AllowedHosts) -> Understanding {
     if reading.url.starts_with("about:") || reading.url.is_empty() {
         return Understanding::Busy;
     }

@@ -1,0 +1,38 @@
+//! The resources of the API.
+
+use crate::{
+    api_key, audit, auth_connection, computer, credential, credential_provider, curl, deployment, extension, fs,
+    invocation, operation::Operations, operational, pool, process, profile, project, proxy, replay, script, session,
+    session_log, telemetry,
+};
+
+/// The functions that declare the operations of each resource.
+const RESOURCES: [fn(&mut Operations); 22] = [
+    session::operations,
+    computer::operations,
+    fs::operations,
+    replay::operations,
+    script::operations,
+    process::operations,
+    session_log::operations,
+    telemetry::operations,
+    curl::operations,
+    auth_connection::operations,
+    credential::operations,
+    deployment::operations,
+    invocation::operations,
+    profile::operations,
+    proxy::operations,
+    extension::operations,
+    pool::operations,
+    api_key::operations,
+    credential_provider::operations,
+    project::operations,
+    audit::operations,
+    operational::operations,
+];
+
+/// Returns the operations of all resources.
+pub(crate) fn operations() -> Operations {
+    Operations::declared_by(&RESOURCES)
+}
