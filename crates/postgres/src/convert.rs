@@ -10,14 +10,12 @@ use casement_domain::profile::LoadedProfile;
 use casement_domain::session::Tags;
 use casement_domain::telemetry::{Capture, Category};
 use casement_domain::{ExtensionId, ProfileId, ProfileVersionId, ProxyId};
-use diesel::dsl::{AsExprOf, sql};
-use diesel::expression::{SqlLiteral, UncheckedBind};
-use diesel::sql_types::{Bool, Text};
 use serde_json::Value;
 use ulid::Ulid;
 use uuid::Uuid;
 
 use crate::error::BadRow;
+pub(crate) use crate::query::{contains, count};
 
 /// An identifier as its column holds it.
 pub(crate) fn uuid(ulid: Ulid) -> Uuid {
@@ -32,11 +30,6 @@ pub(crate) fn ulid(uuid: Uuid) -> Ulid {
 /// The identifier in the text of a notification is written by the domain; this is how SQL says the same.
 pub(crate) fn number(column: &'static str, value: i32) -> Result<u32, BadRow> {
     u32::try_from(value).map_err(|error| BadRow::new(column, error))
-}
-
-/// A count of the database.
-pub(crate) fn count(value: i64) -> u32 {
-    u32::try_from(value.max(0)).unwrap_or(u32::MAX)
 }
 
 /// What the domain has bounded far below the column's bound.
@@ -98,17 +91,6 @@ pub(crate) fn caps(sessions: Option<i32>, pooled: Option<i32>, invocations: Opti
         concurrent_invocations: cap("max_concurrent_invocations", invocations)?,
     })
 }
-
-/// Whether the column of text holds `query`, whatever the case; where there is no text, nothing is held. The columns'
-/// own collation knows no substrings, so the expression names another one.
-pub(crate) fn contains(column: &'static str, query: &str) -> Contains {
-    let text = format!("strpos(lower(coalesce({column}, '') COLLATE \"und-x-icu\"), lower(");
-    let requested = sql::<Bool>(&text).bind::<Text, _>(query.to_owned());
-    requested.sql(" COLLATE \"und-x-icu\")) > 0")
-}
-
-/// See [`contains`].
-pub(crate) type Contains = SqlLiteral<Bool, UncheckedBind<SqlLiteral<Bool>, AsExprOf<String, Text>>>;
 
 /// The members of a shape, as three tables hold them.
 pub(crate) struct ShapeParts {

@@ -15,7 +15,9 @@ use uuid::Uuid;
 use crate::convert::{by_text, caps, contains, int, label, ulid, uuid};
 use crate::database::{Database, window};
 use crate::error::{BadRow, CallError};
-use crate::organization::{hold, read};
+use crate::column::Column;
+use crate::organization;
+use crate::query::is_there;
 use crate::recent_keys::RecentKeys;
 use crate::schema::{api_keys, organizations, projects};
 use crate::usage;
@@ -111,6 +113,13 @@ pub(crate) async fn living(
     let row = row.filter(projects::organization_id.eq(uuid(organization.ulid())));
     let row = row.select(ProjectRow::as_select()).get_result(&mut connection).await.optional()?;
     Ok(row.map(Project::try_from).transpose()?)
+}
+
+/// Holds the project until the transaction ends, so that two do not both take a last place in it, and it is not deleted meanwhile. `false`
+/// if it is not there.
+pub(crate) async fn hold(connection: &mut AsyncPgConnection, id: ProjectId) -> Result<bool, CallError> {
+    let row = projects::table.find(Column(id)).filter(projects::deleted_at.is_null()).select(projects::id);
+    is_there(connection, row.for_no_key_update()).await
 }
 
 #[async_trait]
@@ -215,7 +224,7 @@ impl ProjectRepository for PgProjects {
     ) -> Result<ProjectDeleted, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             // Whoever makes something in a project holds its organization, or the project.
-            hold(connection, organization).await?;
+            organization::hold(connection, organization).await?;
             let held = projects::table.find(uuid(id.ulid())).select(projects::id).for_update();
             held.execute(connection).await?;
             if living(connection, organization, id).await?.is_none() {
@@ -237,7 +246,7 @@ impl ProjectRepository for PgProjects {
     }
 
     async fn organization(&self, id: OrganizationId) -> Result<Organization, StoreError> {
-        self.database.fetch("project.organization", async |connection| read(connection, id).await).await
+        self.database.fetch("project.organization", async |connection| organization::read(connection, id).await).await
     }
 
     async fn set_default_sessions(&self, id: OrganizationId, value: Option<u32>) -> Result<Organization, StoreError> {
@@ -246,7 +255,7 @@ impl ProjectRepository for PgProjects {
                 .set(organizations::default_project_max_concurrent_sessions.eq(value.map(int)))
                 .execute(connection)
                 .await?;
-            read(connection, id).await
+            organization::read(connection, id).await
         };
         self.database.transaction("project.set_default_sessions", work).await
     }

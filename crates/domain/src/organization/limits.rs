@@ -132,6 +132,23 @@ pub struct LimitExceeded {
     pub requested: u32,
 }
 
+fn check(limit: Limit, cap: Option<u32>, used: u32, requested: u32) -> Result<(), LimitExceeded> {
+    match cap {
+        Some(value) if used.saturating_add(requested) > value => Err(LimitExceeded { limit, value, used, requested }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether one more of something that is only counted fits beside the `used` ones, of which there may be `value`.
+///
+/// Must be called while nobody else can add one.
+///
+/// # Errors
+/// The limit would be exceeded.
+pub fn admit_one(limit: Limit, value: u32, used: u32) -> Result<(), LimitExceeded> {
+    check(limit, Some(value), used, 1)
+}
+
 /// Whether `ask` fits beside what is in use, in the project and in its organization.
 ///
 /// `project` holds the caps in force for the project (its own, else the organization's default for projects). Must be
@@ -144,10 +161,6 @@ pub fn admit(
     (organization, organization_usage): (&Caps, Usage),
     ask: CapacityRequest,
 ) -> Result<(), LimitExceeded> {
-    let check = |limit, cap: Option<u32>, used: u32, requested: u32| match cap {
-        Some(value) if used.saturating_add(requested) > value => Err(LimitExceeded { limit, value, used, requested }),
-        _ => Ok(()),
-    };
     let browsers = match ask {
         CapacityRequest::Invocation => {
             check(Limit::ProjectInvocations, project.concurrent_invocations, project_usage.invocations, 1)?;
@@ -213,6 +226,13 @@ mod tests {
         assert_eq!((refused.value, refused.used, refused.requested), (5, 5, 1));
         let refused = admit((&caps, usage), (&NONE, usage), CapacityRequest::Session).expect_err("five are leased");
         assert_eq!((refused.value, refused.used, refused.requested), (5, 5, 1));
+    }
+
+    #[test]
+    fn one_more_is_admitted_up_to_the_limit() {
+        assert_eq!(admit_one(Limit::ProjectPools, 2, 1), Ok(()));
+        let refused = LimitExceeded { limit: Limit::ProjectPools, value: 2, used: 2, requested: 1 };
+        assert_eq!(admit_one(Limit::ProjectPools, 2, 2), Err(refused));
     }
 
     #[test]
