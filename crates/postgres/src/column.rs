@@ -3,10 +3,15 @@
 //! A row is a plain diesel struct inside of [`row!`], whose fields are called as in the domain. A field of type `Column<T>` reads and
 //! writes a `T` of the domain; a value that the domain refuses is an error of diesel's, which names the column.
 
+use std::collections::BTreeSet;
+
 use casement_domain::browser::{BrowserPolicy, StartUrl};
+use casement_domain::deployment::PackagePath;
+use casement_domain::login_page::HostPattern;
 use casement_domain::name::{LabelName, SlugName};
 use casement_domain::proxy::BypassHost;
 use casement_domain::session::Tags;
+use casement_domain::telemetry::{Capture, Category};
 use diesel::deserialize::{self, FromSql, FromSqlRow};
 use diesel::expression::AsExpression;
 use diesel::pg::{Pg, PgValue};
@@ -14,6 +19,7 @@ use diesel::serialize::{self, Output, ToSql};
 use diesel::sql_types;
 use serde_json::Value;
 use time::OffsetDateTime;
+use ulid::Ulid;
 use url::Url;
 use uuid::Uuid;
 
@@ -26,6 +32,7 @@ use crate::error::BadRow;
 #[diesel(sql_type = sql_types::Integer)]
 #[diesel(sql_type = sql_types::BigInt)]
 #[diesel(sql_type = sql_types::Binary)]
+#[diesel(sql_type = sql_types::Json)]
 #[diesel(sql_type = sql_types::Jsonb)]
 pub(crate) struct Column<T>(pub(crate) T);
 
@@ -55,7 +62,7 @@ macro_rules! sql_types {
         }
     )+};
 }
-sql_types!(Uuid, Text, Integer, BigInt, Binary, Jsonb);
+sql_types!(Uuid, Text, Integer, BigInt, Binary, Json, Jsonb);
 
 /// Identifiers.
 macro_rules! ids {
@@ -64,19 +71,39 @@ macro_rules! ids {
             type Raw = Uuid;
 
             fn to_raw(&self) -> Uuid {
-                Uuid::from_u128(self.ulid().0)
+                self.ulid().to_raw()
             }
 
             fn from_raw(raw: Uuid) -> Result<Self, String> {
-                Ok(Self::from_ulid(ulid::Ulid(raw.as_u128())))
+                Ulid::from_raw(raw).map(Self::from_ulid)
             }
         }
     )+};
 }
 ids!(
-    ApiKeyId, AppVersionId, AuditRecordId, AuthConnectionId, AuthFlowId, BrowserId, CredentialId, CredentialProviderId,
-    DeploymentId, ExtensionId, InvocationId, NodeId, OrganizationId, PoolId, ProfileId, ProfileVersionId, ProjectId, ProxyId,
-    ReplayId, SessionId, TicketId, UserId,
+    ApiKeyId,
+    AppVersionId,
+    AuditRecordId,
+    AuthConnectionId,
+    AuthFlowId,
+    BrowserId,
+    CredentialId,
+    CredentialProviderId,
+    DeploymentId,
+    ExtensionId,
+    InvocationId,
+    NodeId,
+    NodeRunId,
+    OrganizationId,
+    PoolId,
+    ProfileId,
+    ProfileVersionId,
+    ProjectId,
+    ProxyId,
+    ReplayId,
+    SessionId,
+    TicketId,
+    UserId,
 );
 
 /// Enumerations, as their texts.
@@ -96,7 +123,10 @@ macro_rules! texts_of_enums {
     )+};
 }
 texts_of_enums!(
+    audit::AuditService,
+    audit::AuthStrategy,
     auth_connection::ConnectionStatus,
+    auth_connection::FlowError,
     auth_connection::FlowKind,
     auth_connection::FlowStatus,
     auth_connection::FlowStep,
@@ -104,11 +134,16 @@ texts_of_enums!(
     credential_provider::ProviderType,
     deployment::DeploymentStatus,
     invocation::InvocationStatus,
+    login_page::ChoiceKind,
+    login_page::FieldKind,
+    login_page::InputKind,
+    login_page::MfaKind,
     project::ProjectStatus,
     proxy::ProxyFailure,
     proxy::ProxyProtocol,
     proxy::ProxyStatus,
     proxy::ProxyType,
+    replay::ReplayState,
     session::EndReason,
     storage::StorageLimit,
     telemetry::EventCategory,
@@ -130,7 +165,19 @@ macro_rules! parsed_texts {
         }
     )+};
 }
-parsed_texts!(BypassHost, LabelName, SlugName, StartUrl, Url);
+parsed_texts!(BypassHost, LabelName, PackagePath, SlugName, StartUrl, Url);
+
+impl ColumnValue for HostPattern {
+    type Raw = String;
+
+    fn to_raw(&self) -> String {
+        self.to_string()
+    }
+
+    fn from_raw(raw: String) -> Result<Self, String> {
+        Self::parse(&raw).map_err(|bad| bad.to_string())
+    }
+}
 
 /// Numbers that the domain has bounded far below their columns' bounds.
 macro_rules! numbers {
@@ -149,6 +196,18 @@ macro_rules! numbers {
     )+};
 }
 numbers!(u16 in i32, u32 in i32, u64 in i64);
+
+impl ColumnValue for Ulid {
+    type Raw = Uuid;
+
+    fn to_raw(&self) -> Uuid {
+        Uuid::from_u128(self.0)
+    }
+
+    fn from_raw(raw: Uuid) -> Result<Self, String> {
+        Ok(Self(raw.as_u128()))
+    }
+}
 
 impl ColumnValue for [u8; 32] {
     type Raw = Vec<u8>;
@@ -185,6 +244,11 @@ impl ColumnValue for BrowserPolicy {
         let Value::Object(map) = raw else { return Err("not an object".to_owned()) };
         Self::parse(map).map_err(|bad| format!("{bad:?}"))
     }
+}
+
+/// These values in columns.
+pub(crate) fn columns<T: Copy>(values: &[T]) -> Vec<Column<T>> {
+    values.iter().copied().map(Column).collect()
 }
 
 /// A field or a row that stands for a value `V` of the domain.
@@ -231,6 +295,28 @@ impl<V, W, C: Stored<V>, D: Stored<W>> Stored<(V, W)> for (C, D) {
 
     fn value(self) -> Result<(V, W), BadRow> {
         Ok((self.0.value()?, self.1.value()?))
+    }
+}
+
+/// Names, in their order.
+impl Stored<BTreeSet<String>> for Vec<String> {
+    fn of(value: &BTreeSet<String>) -> Self {
+        value.iter().cloned().collect()
+    }
+
+    fn value(self) -> Result<BTreeSet<String>, BadRow> {
+        Ok(self.into_iter().collect())
+    }
+}
+
+/// What is captured. A category that a later version knows is captured by that one alone.
+impl Stored<Option<Capture>> for Option<Vec<String>> {
+    fn of(value: &Option<Capture>) -> Self {
+        value.as_ref().map(|capture| capture.categories().map(|category| category.as_str().to_owned()).collect())
+    }
+
+    fn value(self) -> Result<Option<Capture>, BadRow> {
+        Ok(self.and_then(|texts| Capture::only(texts.iter().filter_map(|text| Category::parse(text)))))
     }
 }
 

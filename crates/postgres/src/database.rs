@@ -18,7 +18,6 @@ use casement_domain::StoreError;
 
 use crate::error::{CallError, Unreachable};
 use crate::idle_connection::IdleConnection;
-pub(crate) use crate::query::window;
 use crate::pipelined::{PipelinedConnection, PipelinedConnections, Slot};
 
 /// How long a call waits for a free connection while no other call comes to its end: then the database is gone.

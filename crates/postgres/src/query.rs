@@ -9,7 +9,7 @@ use diesel::expression::{SqlLiteral, UncheckedBind};
 use diesel::prelude::*;
 use diesel::sql_types::{Bool, Text};
 use diesel_async::methods::{ExecuteDsl, LoadQuery};
-use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
 use uuid::Uuid;
 
 use crate::column::{Column, ColumnValue, Stored};
@@ -19,17 +19,17 @@ use crate::error::CallError;
 type Connection = AsyncPgConnection;
 
 /// The value of the one row that `query` reads.
-pub(crate) fn find<'q, R: Stored<V> + Send, V: Send>(
-    connection: &mut Connection,
-    query: impl LoadQuery<'q, Connection, R> + Send + 'q,
+pub(crate) fn find<'q, C: AsyncConnectionCore + Send, R: Stored<V> + Send, V: Send>(
+    connection: &mut C,
+    query: impl LoadQuery<'q, C, R> + Send + 'q,
 ) -> impl Future<Output = Result<Option<V>, CallError>> + Send {
     async move { Ok(query.get_result(connection).await.optional()?.map(R::value).transpose()?) }
 }
 
 /// The values of the rows that `query` reads.
-pub(crate) fn all<'q, R: Stored<V> + Send, V: Send>(
-    connection: &mut Connection,
-    query: impl LoadQuery<'q, Connection, R> + Send + 'q,
+pub(crate) fn all<'q, C: AsyncConnectionCore + Send, R: Stored<V> + Send, V: Send>(
+    connection: &mut C,
+    query: impl LoadQuery<'q, C, R> + Send + 'q,
 ) -> impl Future<Output = Result<Vec<V>, CallError>> + Send {
     async move { Ok(query.load(connection).await?.value()?) }
 }
@@ -58,6 +58,15 @@ impl Database {
         query: impl LoadQuery<'q, Connection, R> + Send + 'q,
     ) -> impl Future<Output = Result<Option<V>, StoreError>> + Send {
         self.fetch(operation, async move |connection: &mut Connection| find(connection, query).await)
+    }
+
+    /// The same for a query that is short whatever is asked, see [`Database::read`].
+    pub(crate) fn read_one<'q, R: Stored<V> + Send, V: Send>(
+        &self,
+        operation: &'static str,
+        query: impl for<'c> LoadQuery<'q, &'c Connection, R> + Send + 'q,
+    ) -> impl Future<Output = Result<Option<V>, StoreError>> + Send {
+        self.read(operation, async move |mut connection: &Connection| find(&mut connection, query).await)
     }
 
     /// The values of the rows that `query` reads.

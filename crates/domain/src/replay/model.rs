@@ -5,6 +5,7 @@ use time::OffsetDateTime;
 use crate::field::{Fields, within};
 use crate::ids::ReplayId;
 use crate::session_operation::OperationError;
+use crate::text_enum::text_enum;
 
 /// A recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,15 +25,17 @@ pub struct Replay {
     pub detail: Option<String>,
 }
 
-/// How a recording is. It is whole, or it is said that it is not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplayState {
-    /// Pictures are taken, or the film is being made of them.
-    Running,
-    /// The film is whole.
-    Finished,
-    /// Pictures were missed, or the film could not be made.
-    Failed,
+text_enum! {
+    /// How a recording is. It is whole, or it is said that it is not.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ReplayState {
+        /// Pictures are taken, or the film is being made of them.
+        Running => "running",
+        /// The film is whole.
+        Finished => "finished",
+        /// Pictures were missed, or the film could not be made.
+        Failed => "failed",
+    }
 }
 
 /// A recording to start.
