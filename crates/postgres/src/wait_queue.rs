@@ -8,7 +8,7 @@
 //! whoever has entered the wait queue looks while holding it too. So either the look sees the browser, or the other one sees
 //! the ticket: no browser is left idle beside a caller who waits.
 
-pub(crate) mod statements;
+mod statements;
 
 use std::time::{Duration, Instant};
 
@@ -32,10 +32,10 @@ use crate::audit::{AuditRow, PgAudit};
 use crate::column::{Column, Stored};
 use crate::database::Database;
 use crate::error::CallError;
+use crate::notify::pg_notify;
 use crate::query::{all, count};
 use crate::schema::{browser_pools, browsers, pool_waiters};
 use crate::session::{self, SessionRow};
-pub(crate) use statements::pg_notify;
 use statements::{GrantTicket, LeaseIdleBrowser, LeaseKnownBrowser, LeaseTarget, pg_advisory_xact_lock};
 
 /// How long a record may lie before the statement that stores it: exports wait for its moment as long.

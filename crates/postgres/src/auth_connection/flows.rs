@@ -17,9 +17,9 @@ use crate::column::{Column, Stored};
 use crate::credential;
 use crate::error::CallError;
 use crate::node::is_alive;
+use crate::notify::pg_notify;
 use crate::query::{all, find, is_there};
 use crate::schema::{auth_connections, auth_flows, browsers, nodes, profiles, sessions};
-use crate::wait_queue::statements::pg_notify;
 
 const RUNNING: &str = "IN_PROGRESS";
 /// Connections whose login is to be looked at, held. One that is being logged in, or whose profile is loaded, is left for later.

@@ -28,11 +28,11 @@ use crate::api_key::ApiKeyRow;
 use crate::column::{Column, Stored, columns};
 use crate::database::Database;
 use crate::error::CallError;
+use crate::notify::pg_notify;
 use crate::query::{contains, counted, window};
 use crate::recent_keys::RecentKeys;
 use crate::schema::{api_keys, app_versions, deployment_secrets, deployments};
 use crate::sealed::head;
-use crate::wait_queue::pg_notify;
 use crate::{organization, project};
 
 /// Where news of deployments and invocations is said: `d` or `i`, a colon, the identifier; with a `+` before it if it is new.

@@ -123,12 +123,7 @@ impl QueryFragment<Pg> for GrantTicket {
     }
 }
 
-// Both give back nothing that is ever read.
 diesel::define_sql_function! {
-    /// Holds the lock of this number until the transaction ends.
+    /// Holds the lock of this number until the transaction ends; what it gives back is never read.
     fn pg_advisory_xact_lock(number: BigInt) -> Text;
-}
-diesel::define_sql_function! {
-    /// Says something on a channel when the transaction commits.
-    fn pg_notify(channel: Text, payload: Text) -> Text;
 }
