@@ -22,9 +22,8 @@ use diesel::sql_types::{Array, BigInt, Double, Integer, Nullable, Text, Timestam
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use parking_lot::{Mutex, MutexGuard};
 use time::OffsetDateTime;
-use uuid::Uuid;
 
-use crate::convert::{ulid, uuid};
+use crate::column::{Column, columns};
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
 use crate::node::is_alive;
@@ -176,7 +175,7 @@ struct Plan {
 /// Whose a call was.
 #[derive(Clone, Debug)]
 pub(crate) struct Owner {
-    organization: Uuid,
+    organization: Column<OrganizationId>,
     user: String,
     email: String,
 }
@@ -184,19 +183,20 @@ pub(crate) struct Owner {
 /// Which key or project a call was made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Credential {
-    Key(Uuid),
-    Project(Uuid),
+    Key(ApiKeyId),
+    Project(ProjectId),
 }
 
 impl Credential {
     fn of(entry: &AuditEntry) -> Option<Self> {
-        let key = entry.api_key.map(|id| Self::Key(uuid(id.ulid())));
-        key.or_else(|| entry.project.map(|id| Self::Project(uuid(id.ulid()))))
+        entry.api_key.map(Self::Key).or_else(|| entry.project.map(Self::Project))
     }
 }
 
 /// Owners that were looked up. A key never changes its organization or its maker, nor a project its organization.
 type Owners = HashMap<Credential, Owner>;
+
+type OwnerOfKey = (Column<ApiKeyId>, Column<OrganizationId>, Column<UserId>, String);
 
 /// Looks up those that are not known yet.
 async fn learn(
@@ -208,8 +208,8 @@ async fn learn(
     let (mut keys, mut projects) = (Vec::new(), Vec::new());
     for credential in unknown {
         match credential {
-            Credential::Key(id) => keys.push(id),
-            Credential::Project(id) => projects.push(id),
+            Credential::Key(id) => keys.push(Column(id)),
+            Credential::Project(id) => projects.push(Column(id)),
         }
     }
     if !keys.is_empty() {
@@ -217,15 +217,14 @@ async fn learn(
             .inner_join(users::table.on(users::id.eq(api_keys::created_by)))
             .filter(api_keys::id.eq_any(keys));
         let found = found.select((api_keys::id, api_keys::organization_id, users::id, users::email));
-        for (key, organization, user, email) in found.load::<(Uuid, Uuid, Uuid, String)>(&mut connection).await? {
-            let user = UserId::from_ulid(ulid(user)).to_string();
-            known.insert(Credential::Key(key), Owner { organization, user, email });
+        for (Column(key), organization, Column(user), email) in found.load::<OwnerOfKey>(&mut connection).await? {
+            known.insert(Credential::Key(key), Owner { organization, user: user.to_string(), email });
         }
     }
     if !projects.is_empty() {
         let found =
             projects::table.filter(projects::id.eq_any(projects)).select((projects::id, projects::organization_id));
-        for (project, organization) in found.load::<(Uuid, Uuid)>(&mut connection).await? {
+        for (Column(project), organization) in found.load::<(Column<_>, Column<_>)>(&mut connection).await? {
             let without_user = Owner { organization, user: String::new(), email: String::new() };
             known.insert(Credential::Project(project), without_user);
         }
@@ -241,27 +240,27 @@ struct MeasuredRow {
     #[diesel(sql_type = Timestamptz)]
     at: OffsetDateTime,
     #[diesel(sql_type = SqlUuid)]
-    id: Uuid,
+    id: Column<AuditRecordId>,
     #[diesel(sql_type = Timestamptz)]
     first_at: OffsetDateTime,
     #[diesel(sql_type = SqlUuid)]
-    first_id: Uuid,
+    first_id: Column<AuditRecordId>,
 }
 
 type AuditQuery = BoxedSqlQuery<'static, Pg, SqlQuery>;
 
 #[derive(Debug, QueryableByName)]
 #[diesel(check_for_backend(Pg))]
-struct QueueEntry {
+struct PositionRow {
     #[diesel(sql_type = Timestamptz)]
     at: OffsetDateTime,
     #[diesel(sql_type = SqlUuid)]
-    id: Uuid,
+    id: Column<AuditRecordId>,
 }
 
-impl QueueEntry {
+impl PositionRow {
     fn position(self) -> Position {
-        Position { at: self.at, id: AuditRecordId::from_ulid(ulid(self.id)) }
+        Position { at: self.at, id: self.id.0 }
     }
 }
 
@@ -277,11 +276,11 @@ fn audit_query(
     let literally = |text: &String| format!("%{}%", text.replace('\\', r"\\").replace('%', r"\%").replace('_', r"\_"));
     diesel::sql_query(sql)
         .into_boxed::<Pg>()
-        .bind::<SqlUuid, _>(uuid(organization.ulid()))
+        .bind::<SqlUuid, _>(Column(organization))
         .bind::<Timestamptz, _>(filter.start)
         .bind::<Timestamptz, _>(filter.end)
         .bind::<Nullable<Timestamptz>, _>(after.map(|place| place.at))
-        .bind::<Nullable<SqlUuid>, _>(after.map(|place| uuid(place.id.ulid())))
+        .bind::<Nullable<SqlUuid>, _>(after.map(|place| Column(place.id)))
         .bind::<Nullable<Text>, _>(filter.auth_strategy.clone())
         .bind::<Nullable<Text>, _>(filter.service.clone())
         .bind::<Nullable<Text>, _>(filter.method.clone())
@@ -290,7 +289,7 @@ fn audit_query(
         .bind::<Array<Text>, _>(filter.search_users.clone())
         .bind::<Nullable<Text>, _>(filter.search.clone())
         .bind::<Nullable<Timestamptz>, _>(through.map(|place| place.at))
-        .bind::<Nullable<SqlUuid>, _>(through.map(|place| uuid(place.id.ulid())))
+        .bind::<Nullable<SqlUuid>, _>(through.map(|place| Column(place.id)))
         .bind::<BigInt, _>(limit)
 }
 
@@ -313,19 +312,14 @@ impl AuditRepository for PgAudit {
     }
 
     async fn withdraw(&self, calls: &[AuditRecordId]) -> Result<(), StoreError> {
-        let calls: Vec<Uuid> = calls.iter().map(|call| uuid(call.ulid())).collect();
-        let work = async |connection: &mut AsyncPgConnection| {
-            let begun = audit_records_pending::table.filter(audit_records_pending::id.eq_any(&calls));
-            diesel::delete(begun).execute(connection).await?;
-            Ok(())
-        };
-        self.database.call("audit.withdraw", work).await
+        let begun = audit_records_pending::table.filter(audit_records_pending::id.eq_any(columns(calls)));
+        self.database.change("audit.withdraw", diesel::delete(begun)).await
     }
 
     async fn recover(&self, run: NodeRun, at: OffsetDateTime) -> Result<u64, StoreError> {
         let recovering = diesel::sql_query(append::RECOVER)
-            .bind::<SqlUuid, _>(uuid(run.node.ulid()))
-            .bind::<SqlUuid, _>(uuid(run.run.ulid()))
+            .bind::<SqlUuid, _>(Column(run.node))
+            .bind::<SqlUuid, _>(Column(run.run))
             .bind::<Double, _>(Node::LOST_AFTER.as_seconds_f64())
             .bind::<Timestamptz, _>(at)
             .bind::<Integer, _>(i32::from(AuditEntry::UNKNOWN));
@@ -339,13 +333,9 @@ impl AuditRepository for PgAudit {
     async fn mark(&self, node: NodeId, whole_until: OffsetDateTime) -> Result<(), StoreError> {
         use audit_records_marks as marks;
 
-        let row = (marks::node_id.eq(uuid(node.ulid())), marks::whole_until.eq(whole_until));
-        let work = async |connection: &mut AsyncPgConnection| {
-            let inserting = diesel::insert_into(marks::table).values(row).on_conflict(marks::node_id);
-            inserting.do_update().set(marks::whole_until.eq(whole_until)).execute(connection).await?;
-            Ok(())
-        };
-        self.database.call("audit.mark", work).await
+        let row = (marks::node_id.eq(Column(node)), marks::whole_until.eq(whole_until));
+        let inserting = diesel::insert_into(marks::table).values(row).on_conflict(marks::node_id);
+        self.database.change("audit.mark", inserting.do_update().set(marks::whole_until.eq(whole_until))).await
     }
 
     async fn whole_elsewhere(&self, node: NodeId) -> Result<Option<OffsetDateTime>, StoreError> {
@@ -353,7 +343,7 @@ impl AuditRepository for PgAudit {
 
         let work = async |connection: &mut AsyncPgConnection| {
             let others = marks::table.inner_join(nodes::table.on(nodes::id.eq(marks::node_id)));
-            let others = others.filter(marks::node_id.ne(uuid(node.ulid()))).filter(is_alive());
+            let others = others.filter(marks::node_id.ne(Column(node))).filter(is_alive());
             Ok(others.select(diesel::dsl::min(marks::whole_until)).get_result(connection).await?)
         };
         self.database.fetch("audit.whole_elsewhere", work).await
@@ -385,8 +375,8 @@ impl AuditRepository for PgAudit {
         let work = async |connection: &mut AsyncPgConnection| {
             let found: Option<MeasuredRow> = query.get_result(connection).await.optional()?;
             let Some(row) = found else { return Ok(RangeMeasurement::default()) };
-            let first = QueueEntry { at: row.first_at, id: row.first_id }.position();
-            let last = QueueEntry { at: row.at, id: row.id }.position();
+            let first = PositionRow { at: row.first_at, id: row.first_id }.position();
+            let last = PositionRow { at: row.at, id: row.id }.position();
             let total = u32::try_from(row.count).unwrap_or(u32::MAX);
             Ok(RangeMeasurement { count: total.min(limit), ends: Some((first, last)), more: total > limit })
         };
@@ -401,15 +391,15 @@ impl AuditRepository for PgAudit {
         count: u32,
     ) -> Result<Option<Position>, StoreError> {
         let query = diesel::sql_query(FAR_BEHIND)
-            .bind::<SqlUuid, _>(uuid(organization.ulid()))
+            .bind::<SqlUuid, _>(Column(organization))
             .bind::<Timestamptz, _>(filter.start)
             .bind::<Timestamptz, _>(filter.end)
             .bind::<Nullable<Timestamptz>, _>(after.map(|place| place.at))
-            .bind::<Nullable<SqlUuid>, _>(after.map(|place| uuid(place.id.ulid())))
+            .bind::<Nullable<SqlUuid>, _>(after.map(|place| Column(place.id)))
             .bind::<BigInt, _>(i64::from(count.max(1)) - 1);
         let work = async |connection: &mut AsyncPgConnection| {
-            let found: Option<QueueEntry> = query.get_result(connection).await.optional()?;
-            Ok(found.map(QueueEntry::position))
+            let found: Option<PositionRow> = query.get_result(connection).await.optional()?;
+            Ok(found.map(PositionRow::position))
         };
         self.database.fetch("audit.far_behind", work).await
     }

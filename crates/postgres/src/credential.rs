@@ -8,23 +8,24 @@ use casement_domain::credential::{
     CredentialUpdated, MAX_VALUES, SealedSecret, SealedSecrets,
 };
 use casement_domain::name::LabelName;
-use casement_domain::organization::{Limit, LimitExceeded};
+use casement_domain::organization::{Limit, admit_one};
 use casement_domain::page::{Listed, Page};
 use casement_domain::sealing::KeyId;
 use casement_domain::session::IdOrName;
 use casement_domain::{CredentialId, ProjectId, StoreError};
 use diesel::prelude::*;
-use diesel::sql_types;
 use diesel::upsert::excluded;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 use crate::auth_connection::names;
-use crate::convert::{contains, count, label, ulid, uuid};
-use crate::database::{Database, window};
-use crate::error::{BadRow, CallError};
-use crate::schema::{credential_values, credentials, projects};
+use crate::column::Column;
+use crate::database::repository;
+use crate::error::{CallError, if_violated};
+use crate::project;
+use crate::query::{contains, counted, window};
+use crate::schema::{credential_values, credentials};
+use crate::sealed::{head, under_other_key};
 
 /// What keeps names unique.
 const NAME_KEY: &str = "credentials_name_key";
@@ -32,9 +33,9 @@ const NAME_KEY: &str = "credentials_name_key";
 #[derive(Debug, Queryable, Selectable)]
 #[diesel(table_name = credentials, check_for_backend(diesel::pg::Pg))]
 struct CredentialRow {
-    id: Uuid,
-    project_id: Uuid,
-    name: String,
+    id: Column<CredentialId>,
+    project_id: Column<ProjectId>,
+    name: Column<LabelName>,
     domain: String,
     sso_provider: Option<String>,
     #[diesel(select_expression = credentials::sealed_totp.is_not_null())]
@@ -43,51 +44,42 @@ struct CredentialRow {
     updated_at: OffsetDateTime,
 }
 
-/// Credentials in PostgreSQL.
-#[derive(Clone, Debug)]
-pub struct PgCredentials {
-    database: Database,
-}
-
-impl PgCredentials {
-    /// On this database.
-    #[must_use]
-    pub fn new(database: Database) -> Self {
-        Self { database }
-    }
+repository! {
+    /// Credentials in PostgreSQL.
+    PgCredentials
 }
 
 /// The credentials of these rows, with what their values are called.
 async fn complete(connection: &mut AsyncPgConnection, rows: Vec<CredentialRow>) -> Result<Vec<Credential>, CallError> {
-    let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+    let ids: Vec<Column<CredentialId>> = rows.iter().map(|row| row.id).collect();
     let names = credential_values::table.filter(credential_values::credential_id.eq_any(ids));
     let names = names.select((credential_values::credential_id, credential_values::name));
-    let mut by_id = BTreeMap::<Uuid, Vec<String>>::new();
-    for (id, name) in names.load::<(Uuid, String)>(connection).await? {
+    let mut by_id = BTreeMap::<Column<CredentialId>, Vec<String>>::new();
+    for (id, name) in names.load(connection).await? {
         by_id.entry(id).or_default().push(name);
     }
     let one = |row: CredentialRow| {
         let mut value_keys = by_id.remove(&row.id).unwrap_or_default();
         value_keys.sort_unstable();
-        Ok(Credential {
-            id: CredentialId::from_ulid(ulid(row.id)),
-            project: ProjectId::from_ulid(ulid(row.project_id)),
-            name: label("credentials.name", &row.name)?,
+        Credential {
+            id: row.id.0,
+            project: row.project_id.0,
+            name: row.name.0,
             domain: row.domain,
             sso_provider: row.sso_provider,
             value_keys,
             has_totp_secret: row.has_totp_secret,
             created_at: row.created_at,
             updated_at: row.updated_at,
-        })
+        }
     };
-    Ok(rows.into_iter().map(one).collect::<Result<_, BadRow>>()?)
+    Ok(rows.into_iter().map(one).collect())
 }
 
 /// The credentials of these names, each in its project and in their order.
 pub(crate) async fn named(
     connection: &mut AsyncPgConnection,
-    names: &[(Uuid, String)],
+    names: &[(Column<ProjectId>, String)],
 ) -> Result<Vec<Option<Credential>>, CallError> {
     let mut found = Vec::new();
     for (project, name) in names {
@@ -100,7 +92,7 @@ pub(crate) async fn named(
 
 async fn put_values(
     connection: &mut AsyncPgConnection,
-    id: Uuid,
+    id: Column<CredentialId>,
     values: &BTreeMap<String, Vec<u8>>,
 ) -> Result<(), CallError> {
     let rows = values.iter().map(|(name, sealed)| {
@@ -137,20 +129,15 @@ pub(crate) async fn insert(
     secrets: &SealedSecrets,
     most: u32,
 ) -> Result<CredentialStored, CallError> {
-    let project = uuid(credential.project.ulid());
-    // Held, so that two do not both take the last place, and the project is not deleted meanwhile.
-    let owner = projects::table.find(project).filter(projects::deleted_at.is_null());
-    let owner: Option<Uuid> = owner.select(projects::id).for_no_key_update().get_result(connection).await.optional()?;
-    if owner.is_none() {
+    let project = Column(credential.project);
+    if !project::hold(connection, credential.project).await? {
         return Ok(CredentialStored::ProjectGone);
     }
     let used = credentials::table.filter(credentials::project_id.eq(project)).count();
-    let used = count(used.get_result(connection).await?);
-    if used >= most {
-        let limit = LimitExceeded { limit: Limit::ProjectCredentials, value: most, used, requested: 1 };
-        return Ok(CredentialStored::LimitExceeded(limit));
+    if let Err(refused) = admit_one(Limit::ProjectCredentials, most, counted(connection, used).await?) {
+        return Ok(CredentialStored::LimitExceeded(refused));
     }
-    let id = uuid(credential.id.ulid());
+    let id = Column(credential.id);
     let row = (
         credentials::id.eq(id),
         credentials::project_id.eq(project),
@@ -178,17 +165,16 @@ pub(crate) async fn set(
     change: &CredentialChange,
     at: OffsetDateTime,
 ) -> Result<CredentialUpdated, CallError> {
-    let id = uuid(id.ulid());
+    let id = Column(id);
     let row = credentials::table.find(id);
     // Held: two changes at once do not both fill the last place among the values.
     let held = row.select((credentials::project_id, credentials::name)).for_no_key_update();
-    let held: Option<(Uuid, String)> = held.get_result(connection).await.optional()?;
+    let held: Option<(Column<ProjectId>, String)> = held.get_result(connection).await.optional()?;
     let Some((project, before)) = held else { return Ok(CredentialUpdated::NotFound) };
     let values = credential_values::table.filter(credential_values::credential_id.eq(id));
     let stored = values.filter(credential_values::name.ne_all(&change.remove));
     let stored = stored.filter(credential_values::name.ne_all(change.values.keys())).count();
-    let stored: i64 = stored.get_result(connection).await?;
-    if usize::try_from(stored).unwrap_or(usize::MAX).saturating_add(change.values.len()) > MAX_VALUES {
+    if (counted(connection, stored).await? as usize).saturating_add(change.values.len()) > MAX_VALUES {
         return Ok(CredentialUpdated::TooManyValues);
     }
     let forgotten = values.filter(credential_values::name.eq_any(&change.remove));
@@ -223,12 +209,12 @@ impl CredentialRepository for PgCredentials {
 
     async fn find(&self, project: ProjectId, which: &IdOrName<CredentialId>) -> Result<Option<Credential>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let rows = credentials::table.filter(credentials::project_id.eq(uuid(project.ulid())));
-            let rows = rows.select(CredentialRow::as_select());
+            let rows = credentials::table.filter(credentials::project_id.eq(Column(project))).into_boxed();
             let rows = match which {
-                IdOrName::Id(id) => rows.filter(credentials::id.eq(uuid(id.ulid()))).load(connection).await?,
-                IdOrName::Name(name) => rows.filter(credentials::name.eq(name)).load(connection).await?,
+                IdOrName::Id(id) => rows.filter(credentials::id.eq(Column(*id))),
+                IdOrName::Name(name) => rows.filter(credentials::name.eq(name)),
             };
+            let rows = rows.select(CredentialRow::as_select()).load(connection).await?;
             Ok(complete(connection, rows).await?.pop())
         };
         self.database.fetch("credential.find", work).await
@@ -236,7 +222,7 @@ impl CredentialRepository for PgCredentials {
 
     async fn secrets(&self, id: CredentialId) -> Result<Option<SealedSecrets>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let id = uuid(id.ulid());
+            let id = Column(id);
             let row = credentials::table.find(id).select(credentials::sealed_totp);
             // Held, so that both are of the same moment.
             let Some(totp) = row.for_share().get_result(connection).await.optional()? else { return Ok(None) };
@@ -256,16 +242,13 @@ impl CredentialRepository for PgCredentials {
     ) -> Result<Listed<Credential>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let (limit, offset) = window(page);
-            let mut rows = credentials::table.filter(credentials::project_id.eq(uuid(project.ulid()))).into_boxed();
+            let mut rows = credentials::table.filter(credentials::project_id.eq(Column(project))).into_boxed();
             if let Some(domain) = &filter.domain {
                 rows = rows.filter(credentials::domain.eq(domain.to_lowercase()));
             }
             if let Some(query) = &filter.query {
                 let texts = contains("credentials.name", query).or(contains("credentials.domain", query));
-                rows = match query.parse::<CredentialId>() {
-                    Ok(id) => rows.filter(texts.or(credentials::id.eq(uuid(id.ulid())))),
-                    Err(_) => rows.filter(texts),
-                };
+                rows = rows.filter(texts.or(credentials::id.eq_any(query.parse::<CredentialId>().ok().map(Column))));
             }
             let rows = rows.order((credentials::created_at.desc(), credentials::id.desc())).limit(limit).offset(offset);
             let rows = rows.select(CredentialRow::as_select()).load(connection).await?;
@@ -281,39 +264,32 @@ impl CredentialRepository for PgCredentials {
         at: OffsetDateTime,
     ) -> Result<CredentialUpdated, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| set(connection, id, change, at).await;
-        let name_taken = |error: CallError| {
-            if error.violated() == Some(NAME_KEY) { Ok(CredentialUpdated::NameTaken) } else { Err(error) }
-        };
+        let name_taken = if_violated(&[NAME_KEY], CredentialUpdated::NameTaken);
         self.database.transaction_or("credential.update", work, name_taken).await
     }
 
     async fn delete(&self, id: CredentialId) -> Result<bool, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let gone = diesel::delete(credentials::table.find(uuid(id.ulid()))).execute(connection).await?;
-            Ok(gone > 0)
-        };
-        self.database.call("credential.delete", work).await
+        self.database.changed("credential.delete", diesel::delete(credentials::table.find(Column(id)))).await
     }
 
     async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<SealedSecret>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let statement = diesel::sql_query(
-                "SELECT credential_id, name, sealed FROM credential_values WHERE substring(sealed FROM 2 FOR 8) <> $1
-                 UNION ALL
-                 SELECT id, NULL, sealed_totp FROM credentials
-                 WHERE sealed_totp IS NOT NULL AND substring(sealed_totp FROM 2 FOR 8) <> $1
-                 LIMIT $2",
-            );
-            let statement = statement.bind::<sql_types::Binary, _>(key.0.to_vec());
-            let rows: Vec<SealedRow> = statement.bind::<sql_types::BigInt, _>(i64::from(most)).load(connection).await?;
-            Ok(rows.into_iter().map(Into::into).collect())
+            let values = credential_values::table.filter(under_other_key("sealed", key)).limit(most.into());
+            let values: Vec<(Column<CredentialId>, String, Vec<u8>)> = values.load(connection).await?;
+            let totp = credentials::table.filter(under_other_key("sealed_totp", key)).limit(most.into());
+            let totp = totp.select((credentials::id, credentials::sealed_totp.assume_not_null()));
+            let totp: Vec<(Column<CredentialId>, Vec<u8>)> = totp.load(connection).await?;
+            let values = values.into_iter().map(|(id, name, sealed)| (id, CredentialSecret::Value(name), sealed));
+            let all = values.chain(totp.into_iter().map(|(id, sealed)| (id, CredentialSecret::Totp, sealed)));
+            let all = all.map(|(id, secret, sealed)| SealedSecret { credential: id.0, secret, sealed });
+            Ok(all.take(most as usize).collect())
         };
         self.database.fetch("credential.sealed_otherwise", work).await
     }
 
     async fn reseal(&self, current: &SealedSecret, next: &[u8]) -> Result<(), StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let id = uuid(current.credential.ulid());
+            let id = Column(current.credential);
             match &current.secret {
                 CredentialSecret::Value(name) => {
                     let row = credential_values::table.find((id, name));
@@ -331,41 +307,7 @@ impl CredentialRepository for PgCredentials {
     }
 
     async fn keys(&self) -> Result<Vec<KeyId>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let statement = diesel::sql_query(
-                "SELECT substring(sealed FROM 1 FOR 9) AS head FROM credential_values
-                 UNION
-                 SELECT substring(sealed_totp FROM 1 FOR 9) FROM credentials WHERE sealed_totp IS NOT NULL",
-            );
-            let found: Vec<Head> = statement.load(connection).await?;
-            Ok(found.iter().filter_map(|row| KeyId::of(&row.head)).collect())
-        };
-        self.database.fetch("credential.keys", work).await
+        let totp = credentials::table.filter(credentials::sealed_totp.is_not_null()).select(head("sealed_totp"));
+        self.database.keys("credential.keys", credential_values::table.select(head("sealed")).union(totp)).await
     }
-}
-
-#[derive(QueryableByName)]
-struct SealedRow {
-    #[diesel(sql_type = sql_types::Uuid)]
-    credential_id: Uuid,
-    #[diesel(sql_type = sql_types::Nullable<sql_types::Text>)]
-    name: Option<String>,
-    #[diesel(sql_type = sql_types::Binary)]
-    sealed: Vec<u8>,
-}
-
-impl From<SealedRow> for SealedSecret {
-    fn from(row: SealedRow) -> Self {
-        Self {
-            credential: CredentialId::from_ulid(ulid(row.credential_id)),
-            secret: row.name.map_or(CredentialSecret::Totp, CredentialSecret::Value),
-            sealed: row.sealed,
-        }
-    }
-}
-
-#[derive(QueryableByName)]
-struct Head {
-    #[diesel(sql_type = sql_types::Binary)]
-    head: Vec<u8>,
 }

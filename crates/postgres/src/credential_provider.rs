@@ -6,201 +6,142 @@ use casement_domain::credential_provider::{
     ProviderType, ProviderUpdated,
 };
 use casement_domain::name::LabelName;
-use casement_domain::organization::{Limit, LimitExceeded};
+use casement_domain::organization::{Limit, admit_one};
 use casement_domain::page::{Listed, Page};
 use casement_domain::sealing::KeyId;
 use casement_domain::{CredentialProviderId, OrganizationId, ProjectId, StoreError};
+use diesel::dsl::{Eq, Filter};
 use diesel::prelude::*;
-use diesel::sql_types;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 use url::Url;
 use uuid::Uuid;
 
 use crate::auth_connection::names;
-use crate::convert::{by_text, contains, count, int, label, number, ulid, uuid};
-use crate::database::{Database, window};
-use crate::error::{BadRow, CallError};
+use crate::column::{Column, Stored, columns, row};
+use crate::database::repository;
+use crate::error::{BadRow, CallError, if_violated};
+use crate::query::{contains, counted, find, window};
 use crate::schema::{credential_providers, organizations, projects};
+use crate::sealed::{head, under_other_key};
 
 /// What keeps names unique.
 const NAME_KEY: &str = "credential_providers_name_key";
 
-#[derive(Debug, Queryable, Selectable, Insertable)]
-#[diesel(table_name = credential_providers, check_for_backend(diesel::pg::Pg))]
-struct ProviderRow {
-    id: Uuid,
-    organization_id: Uuid,
-    name: String,
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable)]
+    #[diesel(table_name = credential_providers, check_for_backend(diesel::pg::Pg))]
+    struct ProviderRow for CredentialProvider {
+        id: Column<CredentialProviderId>,
+        organization: Column<OrganizationId> as organization_id,
+        name: Column<LabelName>,
+        #[diesel(embed)]
+        place: PlaceColumns,
+        token: Vec<u8> as sealed_token,
+        cache_ttl_seconds: Column<u32>,
+        enabled: bool,
+        priority: Column<u32>,
+        created_at: OffsetDateTime,
+        updated_at: OffsetDateTime,
+        projects: Vec<Column<ProjectId>> as project_ids,
+    }
+}
+
+row! {
+    /// What is absent stays as it is.
+    #[derive(AsChangeset)]
+    #[diesel(table_name = credential_providers)]
+    struct ChangeRow for ProviderChange {
+        name: Option<Column<LabelName>>,
+        #[diesel(embed)]
+        place: Option<PlaceColumns>,
+        token: Option<Vec<u8>> as sealed_token,
+        cache_ttl_seconds: Option<Column<u32>>,
+        enabled: Option<bool>,
+        priority: Option<Column<u32>>,
+        projects: Option<Vec<Column<ProjectId>>> as project_ids,
+    }
+}
+
+#[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
+#[diesel(table_name = credential_providers, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+struct PlaceColumns {
     #[diesel(column_name = type_)]
-    kind: String,
-    server_url: Option<String>,
+    kind: Column<ProviderType>,
+    server_url: Option<Column<Url>>,
     vault: Option<String>,
-    sealed_token: Vec<u8>,
-    cache_ttl_seconds: i32,
-    enabled: bool,
-    priority: i32,
-    created_at: OffsetDateTime,
-    updated_at: OffsetDateTime,
-    project_ids: Vec<Uuid>,
 }
 
-/// The columns that say where a store is.
-fn place_columns(place: &ProviderPlace) -> (Option<String>, Option<String>) {
-    match place {
-        ProviderPlace::PasswordManager(url) => (url.as_ref().map(Url::to_string), None),
-        ProviderPlace::Keepass(vault) => (None, Some(vault.clone())),
-    }
-}
-
-impl From<&CredentialProvider> for ProviderRow {
-    fn from(provider: &CredentialProvider) -> Self {
-        let (server_url, vault) = place_columns(&provider.place);
-        Self {
-            id: uuid(provider.id.ulid()),
-            organization_id: uuid(provider.organization.ulid()),
-            name: provider.name.as_str().to_owned(),
-            kind: provider.place.kind().as_str().to_owned(),
-            server_url,
-            vault,
-            sealed_token: provider.token.clone(),
-            cache_ttl_seconds: int(provider.cache_ttl_seconds),
-            enabled: provider.enabled,
-            priority: int(provider.priority),
-            created_at: provider.created_at,
-            updated_at: provider.updated_at,
-            project_ids: uuids(&provider.projects),
-        }
-    }
-}
-
-impl TryFrom<ProviderRow> for CredentialProvider {
-    type Error = BadRow;
-
-    fn try_from(row: ProviderRow) -> Result<Self, BadRow> {
-        let place = match by_text("credential_providers.type", &ProviderType::ALL, ProviderType::as_str, row.kind)? {
-            ProviderType::PasswordManager => {
-                let url = row.server_url.map(|url| Url::parse(&url)).transpose();
-                let url = url.map_err(|error| BadRow::new("credential_providers.server_url", error))?;
-                ProviderPlace::PasswordManager(url)
-            }
-            ProviderType::Keepass => ProviderPlace::Keepass(
-                row.vault.ok_or_else(|| BadRow::new("credential_providers.vault", "is missing"))?,
-            ),
+impl Stored<ProviderPlace> for PlaceColumns {
+    fn of(place: &ProviderPlace) -> Self {
+        let (server_url, vault) = match place.clone() {
+            ProviderPlace::PasswordManager(url) => (url.map(Column), None),
+            ProviderPlace::Keepass(vault) => (None, Some(vault)),
         };
-        Ok(Self {
-            id: CredentialProviderId::from_ulid(ulid(row.id)),
-            organization: OrganizationId::from_ulid(ulid(row.organization_id)),
-            name: label("credential_providers.name", &row.name)?,
-            place,
-            token: row.sealed_token,
-            cache_ttl_seconds: number("credential_providers.cache_ttl_seconds", row.cache_ttl_seconds)?,
-            enabled: row.enabled,
-            priority: number("credential_providers.priority", row.priority)?,
-            created_at: row.created_at,
-            updated_at: row.updated_at,
-            projects: row.project_ids.into_iter().map(|id| ProjectId::from_ulid(ulid(id))).collect(),
-        })
+        Self { kind: Column(place.kind()), server_url, vault }
     }
-}
 
-/// What is absent stays as it is.
-#[derive(AsChangeset)]
-#[diesel(table_name = credential_providers)]
-struct RowChange<'a> {
-    name: Option<&'a str>,
-    server_url: Option<Option<String>>,
-    vault: Option<Option<String>>,
-    sealed_token: Option<&'a [u8]>,
-    cache_ttl_seconds: Option<i32>,
-    enabled: Option<bool>,
-    priority: Option<i32>,
-    project_ids: Option<Vec<Uuid>>,
-    updated_at: OffsetDateTime,
-}
-
-impl<'a> RowChange<'a> {
-    fn of(change: &'a ProviderChange, at: OffsetDateTime) -> Self {
-        let (server_url, vault) = change.place.as_ref().map(place_columns).unzip();
-        Self {
-            name: change.name.as_ref().map(LabelName::as_str),
-            server_url,
-            vault,
-            sealed_token: change.token.as_deref(),
-            cache_ttl_seconds: change.cache_ttl_seconds.map(int),
-            enabled: change.enabled,
-            priority: change.priority.map(int),
-            project_ids: change.projects.as_deref().map(uuids),
-            updated_at: at,
+    fn value(self) -> Result<ProviderPlace, BadRow> {
+        match (self.kind.0, self.vault) {
+            (ProviderType::PasswordManager, _) => Ok(ProviderPlace::PasswordManager(self.server_url.value()?)),
+            (ProviderType::Keepass, Some(vault)) => Ok(ProviderPlace::Keepass(vault)),
+            (ProviderType::Keepass, None) => Err(BadRow::new("credential_providers.vault", "is missing")),
         }
     }
 }
 
-/// Credential providers in PostgreSQL.
-#[derive(Clone, Debug)]
-pub struct PgCredentialProviders {
-    database: Database,
+repository! {
+    /// Credential providers in PostgreSQL.
+    PgCredentialProviders
 }
 
-impl PgCredentialProviders {
-    /// On this database.
-    #[must_use]
-    pub fn new(database: Database) -> Self {
-        Self { database }
-    }
+/// Those of the organization.
+fn of(organization: OrganizationId) -> OfOrganization {
+    credential_providers::table.filter(credential_providers::organization_id.eq(Column(organization)))
 }
 
-fn uuids(projects: &[ProjectId]) -> Vec<Uuid> {
-    projects.iter().map(|project| uuid(project.ulid())).collect()
-}
+type OfOrganization =
+    Filter<credential_providers::table, Eq<credential_providers::organization_id, Column<OrganizationId>>>;
+
+/// The order in which they are asked.
+const BY_PRIORITY: (credential_providers::priority, credential_providers::created_at, credential_providers::id) =
+    (credential_providers::priority, credential_providers::created_at, credential_providers::id);
 
 /// The first of the projects that the organization does not have. The others cannot be deleted before the transaction is over.
 async fn unknown_project(
     connection: &mut AsyncPgConnection,
-    organization: Uuid,
-    wanted: &[Uuid],
+    organization: OrganizationId,
+    wanted: &[ProjectId],
 ) -> Result<Option<ProjectId>, CallError> {
-    let found = projects::table.filter(projects::organization_id.eq(organization));
-    let found = found.filter(projects::id.eq_any(wanted)).filter(projects::deleted_at.is_null());
-    let known: Vec<Uuid> = found.select(projects::id).for_key_share().load(connection).await?;
-    Ok(wanted.iter().find(|id| !known.contains(id)).map(|id| ProjectId::from_ulid(ulid(*id))))
-}
-
-fn read(row: Option<ProviderRow>) -> Result<Option<CredentialProvider>, CallError> {
-    Ok(row.map(CredentialProvider::try_from).transpose()?)
-}
-
-fn all(rows: Vec<ProviderRow>) -> Result<Vec<CredentialProvider>, CallError> {
-    Ok(rows.into_iter().map(CredentialProvider::try_from).collect::<Result<_, _>>()?)
+    let found = projects::table.filter(projects::organization_id.eq(Column(organization)));
+    let found = found.filter(projects::id.eq_any(columns(wanted))).filter(projects::deleted_at.is_null());
+    let known: Vec<Column<ProjectId>> = found.select(projects::id).for_key_share().load(connection).await?;
+    Ok(wanted.iter().copied().find(|id| !known.contains(&Column(*id))))
 }
 
 #[async_trait]
 impl CredentialProviderRepository for PgCredentialProviders {
     async fn create(&self, provider: &CredentialProvider, most: u32) -> Result<ProviderStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let organization = uuid(provider.organization.ulid());
             // Held, so that two do not both take the last place, or one priority.
-            let owner = organizations::table.find(organization).select(organizations::id).for_no_key_update();
-            owner.get_result::<Uuid>(connection).await?;
-            let others = credential_providers::table.filter(credential_providers::organization_id.eq(organization));
-            let used = count(others.count().get_result(connection).await?);
-            if used >= most {
-                let limit = Limit::OrganizationCredentialProviders;
-                return Ok(ProviderStored::LimitExceeded(LimitExceeded { limit, value: most, used, requested: 1 }));
+            let owner = organizations::table.find(Column(provider.organization)).select(organizations::id);
+            owner.for_no_key_update().get_result::<Uuid>(connection).await?;
+            let others = of(provider.organization);
+            let used = counted(connection, others.count()).await?;
+            if let Err(refused) = admit_one(Limit::OrganizationCredentialProviders, most, used) {
+                return Ok(ProviderStored::LimitExceeded(refused));
             }
-            if let Some(project) = unknown_project(connection, organization, &uuids(&provider.projects)).await? {
+            if let Some(project) = unknown_project(connection, provider.organization, &provider.projects).await? {
                 return Ok(ProviderStored::NoProject(project));
             }
-            let last: Option<i32> =
-                others.select(diesel::dsl::max(credential_providers::priority)).get_result(connection).await?;
-            let next = last.map_or(0, |last| last.saturating_add(1).min(int(CredentialProvider::LAST_PRIORITY)));
-            let row = ProviderRow { priority: next, ..provider.into() };
+            let last = others.select(diesel::dsl::max(credential_providers::priority));
+            let last: Option<Column<u32>> = last.get_result(connection).await?;
+            let next = last.map_or(0, |last| last.0.saturating_add(1).min(CredentialProvider::LAST_PRIORITY));
+            let row = ProviderRow { priority: Column(next), ..ProviderRow::of(provider) };
             diesel::insert_into(credential_providers::table).values(row).execute(connection).await?;
-            Ok(ProviderStored::Yes(number("credential_providers.priority", next)?))
+            Ok(ProviderStored::Yes(next))
         };
-        let name_taken = |error: CallError| {
-            if error.violated() == Some(NAME_KEY) { Ok(ProviderStored::NameTaken) } else { Err(error) }
-        };
+        let name_taken = if_violated(&[NAME_KEY], ProviderStored::NameTaken);
         self.database.transaction_or("credential_provider.create", work, name_taken).await
     }
 
@@ -209,21 +150,13 @@ impl CredentialProviderRepository for PgCredentialProviders {
         organization: OrganizationId,
         id: CredentialProviderId,
     ) -> Result<Option<CredentialProvider>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let row = credential_providers::table.find(uuid(id.ulid()));
-            let row = row.filter(credential_providers::organization_id.eq(uuid(organization.ulid())));
-            read(row.select(ProviderRow::as_select()).get_result(connection).await.optional()?)
-        };
-        self.database.fetch("credential_provider.find", work).await
+        let row = of(organization).find(Column(id)).select(ProviderRow::as_select());
+        self.database.find("credential_provider.find", row).await
     }
 
     async fn named(&self, organization: OrganizationId, name: &str) -> Result<Option<CredentialProvider>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let row = credential_providers::table.filter(credential_providers::name.eq(name));
-            let row = row.filter(credential_providers::organization_id.eq(uuid(organization.ulid())));
-            read(row.select(ProviderRow::as_select()).get_result(connection).await.optional()?)
-        };
-        self.database.fetch("credential_provider.named", work).await
+        let row = of(organization).filter(credential_providers::name.eq(name)).select(ProviderRow::as_select());
+        self.database.find("credential_provider.named", row).await
     }
 
     async fn list<'a>(
@@ -232,41 +165,19 @@ impl CredentialProviderRepository for PgCredentialProviders {
         query: Option<&'a str>,
         page: Page,
     ) -> Result<Listed<CredentialProvider>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let (limit, offset) = window(page);
-            let owner = uuid(organization.ulid());
-            let mut rows =
-                credential_providers::table.filter(credential_providers::organization_id.eq(owner)).into_boxed();
-            if let Some(query) = query {
-                let named = contains("credential_providers.name", query);
-                rows = match query.parse::<CredentialProviderId>() {
-                    Ok(id) => rows.filter(named.or(credential_providers::id.eq(uuid(id.ulid())))),
-                    Err(_) => rows.filter(named),
-                };
-            }
-            let rows = rows.order((
-                credential_providers::priority,
-                credential_providers::created_at,
-                credential_providers::id,
-            ));
-            let rows = rows.limit(limit).offset(offset).select(ProviderRow::as_select());
-            Ok(page.cut(all(rows.load(connection).await?)?))
-        };
-        self.database.fetch("credential_provider.list", work).await
+        let mut rows = of(organization).into_boxed();
+        if let Some(query) = query {
+            let ids = query.parse::<CredentialProviderId>().ok().map(Column);
+            rows = rows.filter(contains("credential_providers.name", query).or(credential_providers::id.eq_any(ids)));
+        }
+        let (limit, offset) = window(page);
+        let rows = rows.order(BY_PRIORITY).limit(limit).offset(offset).select(ProviderRow::as_select());
+        self.database.page("credential_provider.list", page, rows).await
     }
 
     async fn enabled(&self, organization: OrganizationId) -> Result<Vec<CredentialProvider>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let rows = credential_providers::table.filter(credential_providers::enabled);
-            let rows = rows.filter(credential_providers::organization_id.eq(uuid(organization.ulid())));
-            let rows = rows.order((
-                credential_providers::priority,
-                credential_providers::created_at,
-                credential_providers::id,
-            ));
-            all(rows.select(ProviderRow::as_select()).load(connection).await?)
-        };
-        self.database.fetch("credential_provider.enabled", work).await
+        let rows = of(organization).filter(credential_providers::enabled).order(BY_PRIORITY);
+        self.database.all("credential_provider.enabled", rows.select(ProviderRow::as_select())).await
     }
 
     async fn update(
@@ -277,30 +188,27 @@ impl CredentialProviderRepository for PgCredentialProviders {
         at: OffsetDateTime,
     ) -> Result<ProviderUpdated, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let organization = uuid(organization.ulid());
-            let row = credential_providers::table.find(uuid(id.ulid()));
-            let row = row.filter(credential_providers::organization_id.eq(organization));
+            let row = of(organization).find(Column(id));
             // First the row, then the connections: one that is being stored with its name has the row, and is seen afterwards.
-            let held = row.select((credential_providers::name, credential_providers::project_ids)).for_no_key_update();
-            let Some((before, lent)) = held.get_result::<(String, Vec<Uuid>)>(connection).await.optional()? else {
-                return Ok(ProviderUpdated::NotFound);
-            };
+            let held = row.select(ProviderRow::as_select()).for_no_key_update();
+            let before: Option<CredentialProvider> = find(connection, held).await?;
+            let Some(before) = before else { return Ok(ProviderUpdated::NotFound) };
             // One that was deleted since it was lent to may stay named.
-            let mut new = uuids(change.projects.as_deref().unwrap_or_default());
-            new.retain(|project| !lent.contains(project));
+            let mut new = change.projects.clone().unwrap_or_default();
+            new.retain(|project| !before.projects.contains(project));
             if let Some(project) = unknown_project(connection, organization, &new).await? {
                 return Ok(ProviderUpdated::NoProject(project));
             }
-            let changed = diesel::update(row).set(RowChange::of(change, at)).returning(ProviderRow::as_select());
-            let now: CredentialProvider = changed.get_result(connection).await?.try_into()?;
-            if now.name.as_str() != before {
-                names::provider_renamed(connection, organization, (&before, now.name.as_str())).await?;
+            let changed = diesel::update(row).set((ChangeRow::of(change), credential_providers::updated_at.eq(at)));
+            let changed = changed.returning(ProviderRow::as_returning());
+            let now: CredentialProvider = changed.get_result(connection).await?.value()?;
+            if now.name != before.name {
+                let names = (before.name.as_str(), now.name.as_str());
+                names::provider_renamed(connection, organization, names).await?;
             }
             Ok(ProviderUpdated::Yes(Box::new(now)))
         };
-        let name_taken = |error: CallError| {
-            if error.violated() == Some(NAME_KEY) { Ok(ProviderUpdated::NameTaken) } else { Err(error) }
-        };
+        let name_taken = if_violated(&[NAME_KEY], ProviderUpdated::NameTaken);
         self.database.transaction_or("credential_provider.update", work, name_taken).await
     }
 
@@ -310,9 +218,7 @@ impl CredentialProviderRepository for PgCredentialProviders {
         id: CredentialProviderId,
     ) -> Result<ProviderDeleted, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let (id, organization) = (uuid(id.ulid()), uuid(organization.ulid()));
-            let row = credential_providers::table.find(id);
-            let row = row.filter(credential_providers::organization_id.eq(organization));
+            let row = of(organization).find(Column(id));
             // First the row, then the connections: one that is being stored with it has the row, and is seen afterwards.
             let held = row.select(credential_providers::name).for_update();
             let Some(name) = held.get_result::<String>(connection).await.optional()? else {
@@ -332,42 +238,20 @@ impl CredentialProviderRepository for PgCredentialProviders {
         key: KeyId,
         most: u32,
     ) -> Result<Vec<(CredentialProviderId, Vec<u8>)>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let statement = diesel::sql_query(
-                "SELECT id, sealed_token AS sealed FROM credential_providers
-                 WHERE substring(sealed_token FROM 2 FOR 8) <> $1 ORDER BY id LIMIT $2",
-            );
-            let statement = statement.bind::<sql_types::Binary, _>(key.0.to_vec());
-            let rows: Vec<Sealed> = statement.bind::<sql_types::BigInt, _>(i64::from(most)).load(connection).await?;
-            Ok(rows.into_iter().map(|row| (CredentialProviderId::from_ulid(ulid(row.id)), row.sealed)).collect())
-        };
-        self.database.fetch("credential_provider.sealed_otherwise", work).await
+        let rows = credential_providers::table.filter(under_other_key("sealed_token", key));
+        let rows = rows.order(credential_providers::id).limit(most.into());
+        let rows = rows.select((credential_providers::id, credential_providers::sealed_token));
+        self.database.all::<(Column<_>, Vec<u8>), _>("credential_provider.sealed_otherwise", rows).await
     }
 
     async fn reseal(&self, id: CredentialProviderId, current: &[u8], next: &[u8]) -> Result<(), StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let row = credential_providers::table.find(uuid(id.ulid()));
-            let row = row.filter(credential_providers::sealed_token.eq(current));
-            diesel::update(row).set(credential_providers::sealed_token.eq(next)).execute(connection).await?;
-            Ok(())
-        };
-        self.database.call("credential_provider.reseal", work).await
+        let row = credential_providers::table.find(Column(id)).filter(credential_providers::sealed_token.eq(current));
+        let row = diesel::update(row).set(credential_providers::sealed_token.eq(next));
+        self.database.change("credential_provider.reseal", row).await
     }
 
     async fn keys(&self) -> Result<Vec<KeyId>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let heads = diesel::dsl::sql::<sql_types::Binary>("substring(sealed_token FROM 1 FOR 9)");
-            let found: Vec<Vec<u8>> = credential_providers::table.select(heads).distinct().load(connection).await?;
-            Ok(found.iter().filter_map(|head| KeyId::of(head)).collect())
-        };
-        self.database.fetch("credential_provider.keys", work).await
+        let heads = credential_providers::table.select(head("sealed_token")).distinct();
+        self.database.keys("credential_provider.keys", heads).await
     }
-}
-
-#[derive(QueryableByName)]
-struct Sealed {
-    #[diesel(sql_type = sql_types::Uuid)]
-    id: Uuid,
-    #[diesel(sql_type = sql_types::Binary)]
-    sealed: Vec<u8>,
 }

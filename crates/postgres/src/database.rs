@@ -15,7 +15,6 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::{Config, NoTls};
 
 use casement_domain::StoreError;
-use casement_domain::page::Page;
 
 use crate::error::{CallError, Unreachable};
 use crate::idle_connection::IdleConnection;
@@ -390,10 +389,25 @@ async fn in_transaction<T>(
     }
 }
 
-/// The rows of a page and one more, which tells whether there is another page.
-pub(crate) fn window(page: Page) -> (i64, i64) {
-    (i64::from(page.limit) + 1, i64::try_from(page.offset).unwrap_or(i64::MAX))
+/// Declares a repository that is its database and nothing else.
+macro_rules! repository {
+    ($(#[$meta:meta])* $name:ident) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug)]
+        pub struct $name {
+            database: $crate::database::Database,
+        }
+
+        impl $name {
+            /// On this database.
+            #[must_use]
+            pub fn new(database: $crate::database::Database) -> Self {
+                Self { database }
+            }
+        }
+    };
 }
+pub(crate) use repository;
 
 /// Opens connections of a pool.
 struct Opener {

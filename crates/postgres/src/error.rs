@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use casement_domain::StoreError;
 use diesel::ConnectionError;
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel::result::{DatabaseErrorKind, DeserializeFieldError, Error as DieselError};
 
 use crate::idle_connection::Lost;
 
@@ -16,7 +16,7 @@ pub(crate) enum CallError {
     Unreachable(Unreachable),
     /// The driver or the server refused.
     #[error(transparent)]
-    Database(#[from] DieselError),
+    Database(DieselError),
     /// A row holds what it must not.
     #[error(transparent)]
     Row(#[from] BadRow),
@@ -51,13 +51,31 @@ impl From<ConnectionError> for Unreachable {
 #[derive(Debug, thiserror::Error)]
 #[error("{column} holds what it must not: {why}")]
 pub(crate) struct BadRow {
-    pub(crate) column: &'static str,
+    pub(crate) column: String,
     pub(crate) why: String,
 }
 
 impl BadRow {
-    pub(crate) fn new(column: &'static str, why: impl ToString) -> Self {
-        Self { column, why: why.to_string() }
+    pub(crate) fn new(column: &str, why: impl ToString) -> Self {
+        Self { column: column.to_owned(), why: why.to_string() }
+    }
+}
+
+impl From<DieselError> for CallError {
+    fn from(error: DieselError) -> Self {
+        let DieselError::DeserializationError(why) = error else { return Self::Database(error) };
+        match why.downcast::<DeserializeFieldError>() {
+            Ok(field) => Self::Row(BadRow::new(field.field_name.as_deref().unwrap_or("a column"), field.error)),
+            Err(why) => Self::Database(DieselError::DeserializationError(why)),
+        }
+    }
+}
+
+/// What `transaction_or` takes for the violation of one of these unique keys.
+pub(crate) fn if_violated<T>(keys: &[&'static str], meaning: T) -> impl FnOnce(CallError) -> Result<T, CallError> {
+    move |error| match error.violated() {
+        Some(key) if keys.contains(&key) => Ok(meaning),
+        _ => Err(error),
     }
 }
 

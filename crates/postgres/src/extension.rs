@@ -2,62 +2,37 @@
 
 use async_trait::async_trait;
 use casement_domain::extension::{Extension, ExtensionDeleted, ExtensionFilter, ExtensionRepository, ExtensionStored};
-use casement_domain::organization::{Limit, LimitExceeded};
+use casement_domain::name::SlugName;
+use casement_domain::organization::{Limit, admit_one};
 use casement_domain::page::{Listed, Page};
 use casement_domain::session::IdOrName;
 use casement_domain::{ExtensionId, ProjectId, StoreError};
+use diesel::dsl::exists;
 use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
-use uuid::Uuid;
 
-use crate::convert::{contains, count, slug, ulid, uuid};
-use crate::database::{Database, window};
-use crate::error::{BadRow, CallError};
-use crate::schema::{browser_pools, extensions, projects};
+use crate::column::{Column, Stored, columns, row};
+use crate::database::repository;
+use crate::error::{CallError, if_violated};
+use crate::project;
+use crate::query::{contains, counted, is_there, window};
+use crate::schema::{browser_pools, extensions};
 
 /// What keeps names unique.
 const NAME_KEY: &str = "extensions_name_key";
 
-#[derive(Debug, Queryable, Selectable, Insertable)]
-#[diesel(table_name = extensions, check_for_backend(diesel::pg::Pg))]
-struct ExtensionRow {
-    id: Uuid,
-    project_id: Uuid,
-    name: Option<String>,
-    size_bytes: i64,
-    checksum: String,
-    created_at: OffsetDateTime,
-    last_used_at: Option<OffsetDateTime>,
-}
-
-impl From<&Extension> for ExtensionRow {
-    fn from(extension: &Extension) -> Self {
-        Self {
-            id: uuid(extension.id.ulid()),
-            project_id: uuid(extension.project.ulid()),
-            name: extension.name.as_ref().map(|name| name.as_str().to_owned()),
-            size_bytes: i64::try_from(extension.size_bytes).unwrap_or(i64::MAX),
-            checksum: extension.checksum.clone(),
-            created_at: extension.created_at,
-            last_used_at: extension.last_used_at,
-        }
-    }
-}
-
-impl TryFrom<ExtensionRow> for Extension {
-    type Error = BadRow;
-
-    fn try_from(row: ExtensionRow) -> Result<Self, BadRow> {
-        Ok(Self {
-            id: ExtensionId::from_ulid(ulid(row.id)),
-            project: ProjectId::from_ulid(ulid(row.project_id)),
-            name: row.name.map(|name| slug("extensions.name", &name)).transpose()?,
-            size_bytes: u64::try_from(row.size_bytes).map_err(|_| BadRow::new("size_bytes", row.size_bytes))?,
-            checksum: row.checksum,
-            created_at: row.created_at,
-            last_used_at: row.last_used_at,
-        })
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable)]
+    #[diesel(table_name = extensions, check_for_backend(diesel::pg::Pg))]
+    struct ExtensionRow for Extension {
+        id: Column<ExtensionId>,
+        project: Column<ProjectId> as project_id,
+        name: Option<Column<SlugName>>,
+        size_bytes: Column<u64>,
+        checksum: String,
+        created_at: OffsetDateTime,
+        last_used_at: Option<OffsetDateTime>,
     }
 }
 
@@ -66,65 +41,43 @@ pub(crate) async fn hold(connection: &mut AsyncPgConnection, ids: &[ExtensionId]
     if ids.is_empty() {
         return Ok(true);
     }
-    let wanted: Vec<Uuid> = ids.iter().map(|id| uuid(id.ulid())).collect();
+    let wanted = columns(ids);
     let rows = extensions::table.filter(extensions::id.eq_any(&wanted)).order(extensions::id);
-    let found: Vec<Uuid> = rows.select(extensions::id).for_share().load(connection).await?;
+    let found: Vec<Column<ExtensionId>> = rows.select(extensions::id).for_share().load(connection).await?;
     Ok(wanted.iter().all(|id| found.contains(id)))
 }
 
-/// Extensions in PostgreSQL.
-#[derive(Clone, Debug)]
-pub struct PgExtensions {
-    database: Database,
-}
-
-impl PgExtensions {
-    /// On this database.
-    #[must_use]
-    pub fn new(database: Database) -> Self {
-        Self { database }
-    }
+repository! {
+    /// Extensions in PostgreSQL.
+    PgExtensions
 }
 
 #[async_trait]
 impl ExtensionRepository for PgExtensions {
     async fn create(&self, extension: &Extension, most: u32) -> Result<ExtensionStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let project = uuid(extension.project.ulid());
-            // Held, so that two do not both take the last place, and the project is not deleted meanwhile.
-            let owner = projects::table.find(project).filter(projects::deleted_at.is_null());
-            let owner: Option<Uuid> =
-                owner.select(projects::id).for_no_key_update().get_result(connection).await.optional()?;
-            if owner.is_none() {
+            if !project::hold(connection, extension.project).await? {
                 return Ok(ExtensionStored::ProjectGone);
             }
-            let used = extensions::table.filter(extensions::project_id.eq(project)).count();
-            let used = count(used.get_result(connection).await?);
-            if used >= most {
-                let limit = LimitExceeded { limit: Limit::ProjectExtensions, value: most, used, requested: 1 };
-                return Ok(ExtensionStored::LimitExceeded(limit));
+            let used = extensions::table.filter(extensions::project_id.eq(Column(extension.project))).count();
+            if let Err(refused) = admit_one(Limit::ProjectExtensions, most, counted(connection, used).await?) {
+                return Ok(ExtensionStored::LimitExceeded(refused));
             }
-            let row = ExtensionRow::from(extension);
+            let row = ExtensionRow::of(extension);
             diesel::insert_into(extensions::table).values(row).execute(connection).await?;
             Ok(ExtensionStored::Yes)
         };
-        let name_taken = |error: CallError| {
-            if error.violated() == Some(NAME_KEY) { Ok(ExtensionStored::NameTaken) } else { Err(error) }
-        };
+        let name_taken = if_violated(&[NAME_KEY], ExtensionStored::NameTaken);
         self.database.transaction_or("extension.create", work, name_taken).await
     }
 
     async fn find(&self, project: ProjectId, which: &IdOrName<ExtensionId>) -> Result<Option<Extension>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let rows = extensions::table.filter(extensions::project_id.eq(uuid(project.ulid())));
-            let rows = rows.select(ExtensionRow::as_select());
-            let row = match which {
-                IdOrName::Id(id) => rows.filter(extensions::id.eq(uuid(id.ulid()))).get_result(connection).await,
-                IdOrName::Name(name) => rows.filter(extensions::name.eq(name)).get_result(connection).await,
-            };
-            Ok(row.optional()?.map(Extension::try_from).transpose()?)
+        let mut rows = extensions::table.filter(extensions::project_id.eq(Column(project))).into_boxed();
+        rows = match which {
+            IdOrName::Id(id) => rows.filter(extensions::id.eq(Column(*id))),
+            IdOrName::Name(name) => rows.filter(extensions::name.eq(name)),
         };
-        self.database.fetch("extension.find", work).await
+        self.database.find("extension.find", rows.select(ExtensionRow::as_select())).await
     }
 
     async fn list(
@@ -133,59 +86,44 @@ impl ExtensionRepository for PgExtensions {
         filter: &ExtensionFilter,
         page: Page,
     ) -> Result<Listed<Extension>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let (limit, offset) = window(page);
-            let mut rows = extensions::table.filter(extensions::project_id.eq(uuid(project.ulid()))).into_boxed();
-            if let Some(name) = &filter.name {
-                rows = rows.filter(extensions::name.eq(name));
-            }
-            if let Some(query) = &filter.query {
-                rows = rows.filter(contains("extensions.name", query));
-            }
-            let rows = rows.order((extensions::created_at.desc(), extensions::id.desc()));
-            let rows = rows.limit(limit).offset(offset).select(ExtensionRow::as_select()).load(connection).await?;
-            Ok(page.cut(rows.into_iter().map(Extension::try_from).collect::<Result<Vec<_>, BadRow>>()?))
-        };
-        self.database.fetch("extension.list", work).await
+        let mut rows = extensions::table.filter(extensions::project_id.eq(Column(project))).into_boxed();
+        if let Some(name) = &filter.name {
+            rows = rows.filter(extensions::name.eq(name));
+        }
+        if let Some(query) = &filter.query {
+            rows = rows.filter(contains("extensions.name", query));
+        }
+        let (limit, offset) = window(page);
+        let rows = rows.order((extensions::created_at.desc(), extensions::id.desc())).limit(limit).offset(offset);
+        self.database.page("extension.list", page, rows.select(ExtensionRow::as_select())).await
     }
 
     async fn delete(&self, id: ExtensionId) -> Result<ExtensionDeleted, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let id = uuid(id.ulid());
-            let row = extensions::table.find(id);
+            let row = extensions::table.find(Column(id));
             // First the row, then the pools: one that is being stored with it has the row, and is seen afterwards.
-            let held: Option<Uuid> = row.select(extensions::id).for_update().get_result(connection).await.optional()?;
-            if held.is_none() {
+            if !is_there(connection, row.select(extensions::id).for_update()).await? {
                 return Ok(ExtensionDeleted::NotFound);
             }
-            let naming = browser_pools::table.filter(browser_pools::extension_ids.contains(vec![id]));
-            let naming = naming.filter(browser_pools::deleted_at.is_null());
-            if diesel::select(diesel::dsl::exists(naming)).get_result(connection).await? {
+            let pools = browser_pools::table.filter(browser_pools::extension_ids.contains(vec![Column(id)]));
+            let pools = pools.filter(browser_pools::deleted_at.is_null());
+            if diesel::select(exists(pools)).get_result(connection).await? {
                 return Ok(ExtensionDeleted::InUse);
             }
             diesel::delete(row).execute(connection).await?;
             Ok(ExtensionDeleted::Yes)
         };
-        self.database.transaction_or("extension.delete", work, Err).await
+        self.database.transaction("extension.delete", work).await
     }
 
     async fn used(&self, id: ExtensionId, at: OffsetDateTime) -> Result<(), StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let row = extensions::table.find(uuid(id.ulid()));
-            let row = row.filter(extensions::last_used_at.is_null().or(extensions::last_used_at.lt(at)));
-            diesel::update(row).set(extensions::last_used_at.eq(at)).execute(connection).await?;
-            Ok(())
-        };
-        self.database.call("extension.used", work).await
+        let row = extensions::table.find(Column(id));
+        let row = row.filter(extensions::last_used_at.is_null().or(extensions::last_used_at.lt(at)));
+        self.database.change("extension.used", diesel::update(row).set(extensions::last_used_at.eq(at))).await
     }
 
     async fn known(&self, ids: &[ExtensionId]) -> Result<Vec<ExtensionId>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let wanted: Vec<Uuid> = ids.iter().map(|id| uuid(id.ulid())).collect();
-            let rows = extensions::table.filter(extensions::id.eq_any(wanted)).select(extensions::id);
-            let found: Vec<Uuid> = rows.load(connection).await?;
-            Ok(found.into_iter().map(|id| ExtensionId::from_ulid(ulid(id))).collect())
-        };
-        self.database.fetch("extension.known", work).await
+        let rows = extensions::table.filter(extensions::id.eq_any(columns(ids))).select(extensions::id);
+        self.database.ids("extension.known", rows).await
     }
 }

@@ -7,6 +7,7 @@ use casement_domain::deployment::{DeploymentStatus, Subject};
 use casement_domain::invocation::{
     Invocation, InvocationFilter, InvocationRepository, InvocationStatus, InvocationStored,
 };
+use casement_domain::name::LabelName;
 use casement_domain::organization::{CapacityRequest, admit};
 use casement_domain::page::{Listed, Page};
 use casement_domain::{DeploymentId, InvocationId, NodeId, OrganizationId, ProjectId, Replaced, StoreError};
@@ -18,10 +19,11 @@ use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use crate::convert::{by_text, contains, int, label, number, ulid, uuid};
-use crate::database::{Database, window};
+use crate::column::{Column, Stored, row};
+use crate::database::Database;
 use crate::deployment::{ENDED, report};
-use crate::error::{BadRow, CallError};
+use crate::error::CallError;
+use crate::query::{all, contains, is_there, window};
 use crate::schema::{deployments, invocations};
 use crate::{organization, project, usage};
 
@@ -34,68 +36,24 @@ const WEIGHT: &str = "(coalesce(octet_length(payload), 0) + coalesce(octet_lengt
 /// These have not ended.
 const UNFINISHED: [&str; 2] = [InvocationStatus::Queued.as_str(), InvocationStatus::Running.as_str()];
 
-#[derive(Debug, Queryable, Selectable, Insertable)]
-#[diesel(table_name = invocations, check_for_backend(diesel::pg::Pg))]
-struct InvocationRow {
-    id: Uuid,
-    project_id: Uuid,
-    deployment_id: Uuid,
-    app_name: String,
-    version: String,
-    action_name: String,
-    payload: Option<String>,
-    output: Option<String>,
-    status: String,
-    status_reason: Option<String>,
-    node_id: Option<Uuid>,
-    timeout_seconds: i32,
-    deadline: OffsetDateTime,
-    started_at: OffsetDateTime,
-    finished_at: Option<OffsetDateTime>,
-}
-
-impl From<&Invocation> for InvocationRow {
-    fn from(one: &Invocation) -> Self {
-        Self {
-            id: uuid(one.id.ulid()),
-            project_id: uuid(one.project.ulid()),
-            deployment_id: uuid(one.deployment.ulid()),
-            app_name: one.app.as_str().to_owned(),
-            version: one.version.clone(),
-            action_name: one.action.as_str().to_owned(),
-            payload: one.payload.clone(),
-            output: one.output.clone(),
-            status: one.status.as_str().to_owned(),
-            status_reason: one.status_reason.clone(),
-            node_id: one.node.map(|id| uuid(id.ulid())),
-            timeout_seconds: int(one.timeout_seconds),
-            deadline: one.deadline(),
-            started_at: one.started_at,
-            finished_at: one.finished_at,
-        }
-    }
-}
-
-impl TryFrom<InvocationRow> for Invocation {
-    type Error = BadRow;
-
-    fn try_from(row: InvocationRow) -> Result<Self, BadRow> {
-        Ok(Self {
-            id: InvocationId::from_ulid(ulid(row.id)),
-            project: ProjectId::from_ulid(ulid(row.project_id)),
-            deployment: DeploymentId::from_ulid(ulid(row.deployment_id)),
-            app: label("invocations.app_name", &row.app_name)?,
-            version: row.version,
-            action: label("invocations.action_name", &row.action_name)?,
-            payload: row.payload,
-            output: row.output,
-            status: by_text("invocations.status", &InvocationStatus::ALL, InvocationStatus::as_str, row.status)?,
-            status_reason: row.status_reason,
-            node: row.node_id.map(|id| NodeId::from_ulid(ulid(id))),
-            timeout_seconds: number("timeout_seconds", row.timeout_seconds)?,
-            started_at: row.started_at,
-            finished_at: row.finished_at,
-        })
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable)]
+    #[diesel(table_name = invocations, check_for_backend(diesel::pg::Pg))]
+    struct InvocationRow for Invocation {
+        id: Column<InvocationId>,
+        project: Column<ProjectId> as project_id,
+        deployment: Column<DeploymentId> as deployment_id,
+        app: Column<LabelName> as app_name,
+        version: String,
+        action: Column<LabelName> as action_name,
+        payload: Option<String>,
+        output: Option<String>,
+        status: Column<InvocationStatus>,
+        status_reason: Option<String>,
+        node: Option<Column<NodeId>> as node_id,
+        timeout_seconds: Column<u32>,
+        started_at: OffsetDateTime,
+        finished_at: Option<OffsetDateTime>,
     }
 }
 
@@ -115,25 +73,21 @@ impl PgInvocations {
     }
 }
 
-fn all(rows: Vec<InvocationRow>) -> Result<Vec<Invocation>, CallError> {
-    Ok(rows.into_iter().map(Invocation::try_from).collect::<Result<_, BadRow>>()?)
-}
-
 /// Whether it is the project's and has not ended; then it does not end before the transaction does.
 pub(crate) async fn is_unfinished(
     connection: &mut AsyncPgConnection,
     project: ProjectId,
     id: InvocationId,
 ) -> Result<bool, CallError> {
-    let row = invocations::table.find(uuid(id.ulid())).filter(invocations::project_id.eq(uuid(project.ulid())));
+    let row = invocations::table.find(Column(id)).filter(invocations::project_id.eq(Column(project)));
     let row = row.filter(invocations::status.eq_any(UNFINISHED)).select(invocations::id).for_share();
-    Ok(row.get_result::<Uuid>(connection).await.optional()?.is_some())
+    is_there(connection, row).await
 }
 
 #[derive(QueryableByName)]
 struct IdRow {
     #[diesel(sql_type = sql_types::Uuid)]
-    id: Uuid,
+    id: Column<InvocationId>,
 }
 
 /// As much of a page as is not too heavy.
@@ -164,7 +118,7 @@ impl InvocationRepository for PgInvocations {
                 return Ok(InvocationStored::ProjectGone);
             };
             // Noted as used, and held by it: it does not end meanwhile.
-            let row = deployments::table.find(uuid(invocation.deployment.ulid()));
+            let row = deployments::table.find(Column(invocation.deployment));
             let row = row.filter(deployments::status.eq(DeploymentStatus::Running.as_str()));
             let used = deployments::used_at.eq(invocation.started_at);
             if diesel::update(row).set(used).execute(connection).await? == 0 {
@@ -175,7 +129,7 @@ impl InvocationRepository for PgInvocations {
             if let Err(refused) = admit((&caps, in_project), (&held.caps, in_all), CapacityRequest::Invocation) {
                 return Ok(InvocationStored::LimitExceeded(refused));
             }
-            let row = InvocationRow::from(invocation);
+            let row = (InvocationRow::of(invocation), invocations::deadline.eq(invocation.deadline()));
             diesel::insert_into(invocations::table).values(row).execute(connection).await?;
             report(connection, Subject::Invocation(invocation.id), true).await?;
             Ok(InvocationStored::Yes)
@@ -189,22 +143,13 @@ impl InvocationRepository for PgInvocations {
     }
 
     async fn get(&self, id: InvocationId) -> Result<Option<Invocation>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let row = invocations::table.find(uuid(id.ulid())).select(InvocationRow::as_select());
-            let row = row.get_result(connection).await.optional()?;
-            Ok(row.map(Invocation::try_from).transpose()?)
-        };
-        self.database.fetch("invocation.get", work).await
+        let row = invocations::table.find(Column(id)).select(InvocationRow::as_select());
+        self.database.find("invocation.get", row).await
     }
 
     async fn status(&self, id: InvocationId) -> Result<Option<InvocationStatus>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let row = invocations::table.find(uuid(id.ulid())).select(invocations::status);
-            let status: Option<String> = row.get_result(connection).await.optional()?;
-            let known = |text| by_text("invocations.status", &InvocationStatus::ALL, InvocationStatus::as_str, text);
-            Ok(status.map(known).transpose()?)
-        };
-        self.database.fetch("invocation.status", work).await
+        let row = invocations::table.find(Column(id)).select(invocations::status);
+        self.database.find::<Column<_>, _>("invocation.status", row).await
     }
 
     async fn list(
@@ -215,7 +160,7 @@ impl InvocationRepository for PgInvocations {
     ) -> Result<Listed<Invocation>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let (limit, offset) = window(page);
-            let mut rows = invocations::table.filter(invocations::project_id.eq(uuid(project.ulid()))).into_boxed();
+            let mut rows = invocations::table.filter(invocations::project_id.eq(Column(project))).into_boxed();
             if let Some(name) = &filter.app_name {
                 rows = rows.filter(invocations::app_name.eq(name));
             }
@@ -229,24 +174,21 @@ impl InvocationRepository for PgInvocations {
                 rows = rows.filter(invocations::status.eq(status.as_str()));
             }
             if let Some(deployment) = filter.deployment {
-                rows = rows.filter(invocations::deployment_id.eq(uuid(deployment.ulid())));
+                rows = rows.filter(invocations::deployment_id.eq(Column(deployment)));
             }
             if let Some(since) = filter.since {
                 rows = rows.filter(invocations::started_at.ge(since));
             }
             if let Some(query) = &filter.query {
                 let named = contains("invocations.app_name", query).or(contains("invocations.action_name", query));
-                rows = match query.parse::<InvocationId>() {
-                    Ok(id) => rows.filter(named.or(invocations::id.eq(uuid(id.ulid())))),
-                    Err(_) => rows.filter(named),
-                };
+                rows = rows.filter(named.or(invocations::id.eq_any(query.parse::<InvocationId>().ok().map(Column))));
             }
             let newest_first = (invocations::started_at.desc(), invocations::id.desc());
             let rows = rows.order(newest_first).limit(limit).offset(offset);
             let rows = rows.select((invocations::id, diesel::dsl::sql::<sql_types::BigInt>(WEIGHT)));
             let found = light(page, rows.load(connection).await?);
             let rows = invocations::table.filter(invocations::id.eq_any(&found.items)).order(newest_first);
-            let items = all(rows.select(InvocationRow::as_select()).load(connection).await?)?;
+            let items = all(connection, rows.select(InvocationRow::as_select())).await?;
             Ok(Listed { items, next_offset: found.next_offset })
         };
         self.database.snapshot("invocation.list", work).await
@@ -254,13 +196,13 @@ impl InvocationRepository for PgInvocations {
 
     async fn replace(&self, current: &Invocation, next: &Invocation) -> Result<Replaced, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let row = invocations::table.find(uuid(current.id.ulid()));
+            let row = invocations::table.find(Column(current.id));
             let row = row.filter(invocations::status.eq(current.status.as_str()));
             let moved = (
                 invocations::status.eq(next.status.as_str()),
                 invocations::status_reason.eq(&next.status_reason),
                 invocations::output.eq(&next.output),
-                invocations::node_id.eq(next.node.map(|id| uuid(id.ulid()))),
+                invocations::node_id.eq(next.node.map(Column)),
                 invocations::finished_at.eq(next.finished_at),
             );
             if diesel::update(row).set(moved).execute(connection).await? == 0 {
@@ -273,52 +215,37 @@ impl InvocationRepository for PgInvocations {
     }
 
     async fn queued(&self, most: u32) -> Result<Vec<Invocation>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let rows = invocations::table.filter(invocations::status.eq(InvocationStatus::Queued.as_str()));
-            // The first of every project before the second of any: none is hidden behind the many of another.
-            let nth = sql::<sql_types::BigInt>(
-                "row_number() OVER (PARTITION BY invocations.project_id ORDER BY invocations.started_at, invocations.id)",
-            );
-            let rows = rows.order((nth, invocations::started_at, invocations::id)).limit(most.into());
-            all(rows.select(InvocationRow::as_select()).load(connection).await?)
-        };
-        self.database.fetch("invocation.queued", work).await
+        let rows = invocations::table.filter(invocations::status.eq(InvocationStatus::Queued.as_str()));
+        // The first of every project before the second of any: none is hidden behind the many of another.
+        let nth = sql::<sql_types::BigInt>(
+            "row_number() OVER (PARTITION BY invocations.project_id ORDER BY invocations.started_at, invocations.id)",
+        );
+        let rows = rows.order((nth, invocations::started_at, invocations::id)).limit(most.into());
+        self.database.all("invocation.queued", rows.select(InvocationRow::as_select())).await
     }
 
     async fn running_on(&self, node: NodeId) -> Result<Vec<Invocation>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let rows = invocations::table.filter(invocations::status.eq(InvocationStatus::Running.as_str()));
-            let rows = rows.filter(invocations::node_id.eq(uuid(node.ulid())));
-            all(rows.select(InvocationRow::as_select()).load(connection).await?)
-        };
-        self.database.fetch("invocation.running_on", work).await
+        let rows = invocations::table.filter(invocations::status.eq(InvocationStatus::Running.as_str()));
+        let rows = rows.filter(invocations::node_id.eq(Column(node)));
+        self.database.all("invocation.running_on", rows.select(InvocationRow::as_select())).await
     }
 
     async fn overdue(&self, now: OffsetDateTime, most: u32) -> Result<Vec<Invocation>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let rows = invocations::table.filter(invocations::status.eq_any(UNFINISHED));
-            let rows = rows.filter(invocations::deadline.le(now)).order(invocations::deadline).limit(most.into());
-            all(rows.select(InvocationRow::as_select()).load(connection).await?)
-        };
-        self.database.fetch("invocation.overdue", work).await
+        let rows = invocations::table.filter(invocations::status.eq_any(UNFINISHED));
+        let rows = rows.filter(invocations::deadline.le(now)).order(invocations::deadline).limit(most.into());
+        self.database.all("invocation.overdue", rows.select(InvocationRow::as_select())).await
     }
 
     async fn unfinished_of(&self, deployment: DeploymentId) -> Result<Vec<Invocation>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let rows = invocations::table.filter(invocations::status.eq_any(UNFINISHED));
-            let rows = rows.filter(invocations::deployment_id.eq(uuid(deployment.ulid())));
-            all(rows.select(InvocationRow::as_select()).load(connection).await?)
-        };
-        self.database.fetch("invocation.unfinished_of", work).await
+        let rows = invocations::table.filter(invocations::status.eq_any(UNFINISHED));
+        let rows = rows.filter(invocations::deployment_id.eq(Column(deployment)));
+        self.database.all("invocation.unfinished_of", rows.select(InvocationRow::as_select())).await
     }
 
     async fn stranded(&self, most: u32) -> Result<Vec<Invocation>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let rows = invocations::table.inner_join(deployments::table);
-            let rows = rows.filter(invocations::status.eq_any(UNFINISHED)).filter(deployments::status.eq_any(ENDED));
-            all(rows.select(InvocationRow::as_select()).limit(most.into()).load(connection).await?)
-        };
-        self.database.fetch("invocation.stranded", work).await
+        let rows = invocations::table.inner_join(deployments::table);
+        let rows = rows.filter(invocations::status.eq_any(UNFINISHED)).filter(deployments::status.eq_any(ENDED));
+        self.database.all("invocation.stranded", rows.select(InvocationRow::as_select()).limit(most.into())).await
     }
 
     async fn canceled_with_sessions(&self, most: u32) -> Result<Vec<InvocationId>, StoreError> {
@@ -329,7 +256,7 @@ impl InvocationRepository for PgInvocations {
                  WHERE s.state <> 'ended' AND i.status = 'failed' AND i.status_reason = 'canceled' LIMIT $1",
             );
             let rows: Vec<IdRow> = statement.bind::<sql_types::BigInt, _>(i64::from(most)).load(connection).await?;
-            Ok(rows.into_iter().map(|row| InvocationId::from_ulid(ulid(row.id))).collect())
+            Ok(rows.into_iter().map(|row| row.id.0).collect())
         };
         self.database.call("invocation.canceled_with_sessions", work).await
     }

@@ -149,3 +149,8 @@ async fn listen_once(
 fn quote(channel: &str) -> String {
     format!("\"{}\"", channel.replace('"', "\"\""))
 }
+
+diesel::define_sql_function! {
+    /// Says something on a channel when the transaction commits; what it gives back is never read.
+    fn pg_notify(channel: diesel::sql_types::Text, payload: diesel::sql_types::Text) -> diesel::sql_types::Text;
+}

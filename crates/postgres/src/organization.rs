@@ -1,96 +1,58 @@
 //! Organizations, their users, and what an empty database begins with.
 
 use async_trait::async_trait;
+use casement_domain::name::LabelName;
 use casement_domain::organization::{Caps, FirstStart, Organization, OrganizationRepository, User};
 use casement_domain::{OrganizationId, StoreError, UserId};
 use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 use crate::api_key::ApiKeyRow;
-use crate::convert::{caps, int, label, number, ulid, uuid};
-use crate::database::Database;
-use crate::error::{BadRow, CallError};
+use crate::column::{Column, Stored, row};
+use crate::database::repository;
+use crate::error::CallError;
 use crate::project::ProjectRow;
+use crate::query::find;
 use crate::schema::{api_keys, organizations, projects, users};
 
-#[derive(Debug, Queryable, Selectable, Insertable)]
-#[diesel(table_name = organizations, check_for_backend(diesel::pg::Pg))]
-struct OrganizationRow {
-    id: Uuid,
-    name: String,
-    max_concurrent_sessions: Option<i32>,
-    max_pooled_sessions: Option<i32>,
-    max_concurrent_invocations: Option<i32>,
-    default_project_max_concurrent_sessions: Option<i32>,
-    created_at: OffsetDateTime,
-}
-
-impl From<&Organization> for OrganizationRow {
-    fn from(organization: &Organization) -> Self {
-        let caps = organization.caps;
-        Self {
-            id: uuid(organization.id.ulid()),
-            name: organization.name.as_str().to_owned(),
-            max_concurrent_sessions: caps.concurrent_sessions.map(int),
-            max_pooled_sessions: caps.pooled_sessions.map(int),
-            max_concurrent_invocations: caps.concurrent_invocations.map(int),
-            default_project_max_concurrent_sessions: organization.default_project_max_concurrent_sessions.map(int),
-            created_at: organization.created_at,
-        }
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable)]
+    #[diesel(table_name = organizations, check_for_backend(diesel::pg::Pg))]
+    struct OrganizationRow for Organization {
+        id: Column<OrganizationId>,
+        name: Column<LabelName>,
+        #[diesel(embed)]
+        caps: CapsColumns,
+        default_project_max_concurrent_sessions: Option<Column<u32>>,
+        created_at: OffsetDateTime,
     }
 }
 
-impl TryFrom<OrganizationRow> for Organization {
-    type Error = BadRow;
-
-    fn try_from(row: OrganizationRow) -> Result<Self, BadRow> {
-        let default = row.default_project_max_concurrent_sessions;
-        Ok(Self {
-            id: OrganizationId::from_ulid(ulid(row.id)),
-            name: label("organizations.name", &row.name)?,
-            caps: caps(row.max_concurrent_sessions, row.max_pooled_sessions, row.max_concurrent_invocations)?,
-            default_project_max_concurrent_sessions: default
-                .map(|value| number("default_project_max_concurrent_sessions", value))
-                .transpose()?,
-            created_at: row.created_at,
-        })
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
+    #[diesel(table_name = organizations, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+    struct CapsColumns for Caps {
+        concurrent_sessions: Option<Column<u32>> as max_concurrent_sessions,
+        pooled_sessions: Option<Column<u32>> as max_pooled_sessions,
+        concurrent_invocations: Option<Column<u32>> as max_concurrent_invocations,
     }
 }
 
-#[derive(Debug, Insertable)]
-#[diesel(table_name = users)]
-struct UserRow {
-    id: Uuid,
-    organization_id: Uuid,
-    email: String,
-    name: Option<String>,
-}
-
-impl From<&User> for UserRow {
-    fn from(user: &User) -> Self {
-        Self {
-            id: uuid(user.id.ulid()),
-            organization_id: uuid(user.organization.ulid()),
-            email: user.email.clone(),
-            name: user.name.clone(),
-        }
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable)]
+    #[diesel(table_name = users, check_for_backend(diesel::pg::Pg))]
+    pub(crate) struct UserRow for User {
+        id: Column<UserId>,
+        organization: Column<OrganizationId> as organization_id,
+        email: String,
+        name: Option<String>,
     }
 }
 
-/// Organizations in PostgreSQL.
-#[derive(Clone, Debug)]
-pub struct PgOrganizations {
-    database: Database,
-}
-
-impl PgOrganizations {
-    /// On this database.
-    #[must_use]
-    pub fn new(database: Database) -> Self {
-        Self { database }
-    }
+repository! {
+    /// Organizations in PostgreSQL.
+    PgOrganizations
 }
 
 /// The organization, held until the transaction ends: nobody else adds to it meanwhile.
@@ -98,57 +60,36 @@ pub(crate) async fn hold(
     connection: &mut AsyncPgConnection,
     id: OrganizationId,
 ) -> Result<Option<Organization>, CallError> {
-    let row = organizations::table.find(uuid(id.ulid())).select(OrganizationRow::as_select());
-    let row = row.for_update().get_result(connection).await.optional()?;
-    Ok(row.map(Organization::try_from).transpose()?)
+    let row = organizations::table.find(Column(id)).select(OrganizationRow::as_select());
+    find(connection, row.for_update()).await
 }
 
 /// The organization, which there is.
 pub(crate) async fn read(connection: &mut AsyncPgConnection, id: OrganizationId) -> Result<Organization, CallError> {
-    let row = organizations::table.find(uuid(id.ulid())).select(OrganizationRow::as_select());
-    Ok(row.get_result(connection).await?.try_into()?)
+    let row = organizations::table.find(Column(id)).select(OrganizationRow::as_select());
+    Ok(row.get_result(connection).await?.value()?)
 }
 
 #[async_trait]
 impl OrganizationRepository for PgOrganizations {
     async fn find(&self, id: OrganizationId) -> Result<Option<Organization>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let row = organizations::table.find(uuid(id.ulid())).select(OrganizationRow::as_select());
-            let row = row.get_result(connection).await.optional()?;
-            Ok(row.map(Organization::try_from).transpose()?)
-        };
-        self.database.fetch("organization.find", work).await
+        let row = organizations::table.find(Column(id)).select(OrganizationRow::as_select());
+        self.database.find("organization.find", row).await
     }
 
     async fn first(&self) -> Result<Option<Organization>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let row = organizations::table.order((organizations::created_at, organizations::id));
-            let row = row.select(OrganizationRow::as_select()).first(connection).await.optional()?;
-            Ok(row.map(Organization::try_from).transpose()?)
-        };
-        self.database.fetch("organization.first", work).await
+        let rows = organizations::table.order((organizations::created_at, organizations::id)).limit(1);
+        self.database.find("organization.first", rows.select(OrganizationRow::as_select())).await
     }
 
     async fn owner(&self, id: OrganizationId) -> Result<Option<UserId>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let first = users::table.filter(users::organization_id.eq(uuid(id.ulid()))).order(users::id);
-            let first: Option<Uuid> = first.select(users::id).first(connection).await.optional()?;
-            Ok(first.map(|id| UserId::from_ulid(ulid(id))))
-        };
-        self.database.fetch("organization.owner", work).await
+        let rows = users::table.filter(users::organization_id.eq(Column(id))).order(users::id).limit(1);
+        self.database.find::<Column<UserId>, _>("organization.owner", rows.select(users::id)).await
     }
 
     async fn set_caps(&self, id: OrganizationId, caps: Caps) -> Result<(), StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let caps = (
-                organizations::max_concurrent_sessions.eq(caps.concurrent_sessions.map(int)),
-                organizations::max_pooled_sessions.eq(caps.pooled_sessions.map(int)),
-                organizations::max_concurrent_invocations.eq(caps.concurrent_invocations.map(int)),
-            );
-            diesel::update(organizations::table.find(uuid(id.ulid()))).set(caps).execute(connection).await?;
-            Ok(())
-        };
-        self.database.call("organization.set_caps", work).await
+        let row = diesel::update(organizations::table.find(Column(id)));
+        self.database.change("organization.set_caps", row.set(CapsColumns::of(&caps))).await
     }
 
     async fn begin(&self, start: &FirstStart) -> Result<bool, StoreError> {
@@ -158,12 +99,11 @@ impl OrganizationRepository for PgOrganizations {
             if organizations::table.count().get_result::<i64>(connection).await? > 0 {
                 return Ok(false);
             }
-            let organization = OrganizationRow::from(&start.organization);
+            let organization = OrganizationRow::of(&start.organization);
             diesel::insert_into(organizations::table).values(organization).execute(connection).await?;
-            diesel::insert_into(users::table).values(UserRow::from(&start.owner)).execute(connection).await?;
-            let project = ProjectRow::from(&start.project);
-            diesel::insert_into(projects::table).values(project).execute(connection).await?;
-            diesel::insert_into(api_keys::table).values(ApiKeyRow::from(&start.key)).execute(connection).await?;
+            diesel::insert_into(users::table).values(UserRow::of(&start.owner)).execute(connection).await?;
+            diesel::insert_into(projects::table).values(ProjectRow::of(&start.project)).execute(connection).await?;
+            diesel::insert_into(api_keys::table).values(ApiKeyRow::of(&start.key)).execute(connection).await?;
             Ok(true)
         };
         self.database.transaction("organization.begin", work).await

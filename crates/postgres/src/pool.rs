@@ -2,51 +2,57 @@
 
 mod row;
 
+use std::collections::HashMap;
+
 use async_trait::async_trait;
-use casement_domain::browser::Browser;
-use casement_domain::organization::{CapacityRequest, Limit, LimitExceeded, admit};
+use casement_domain::browser::{Browser, Shape};
+use casement_domain::organization::{CapacityRequest, Limit, admit, admit_one};
 use casement_domain::page::{Listed, Page};
 use casement_domain::pool::{
-    Generation, Growth, IdleBrowser, LeaderFence, Observed, Pool, PoolConfig, PoolCounts, PoolDeleted, PoolFilter,
-    PoolRepository, PoolStored,
+    Generation, Growth, IdleBrowser, LeaderFence, Observed, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository,
+    PoolStored,
 };
 use casement_domain::session::IdOrName;
-use casement_domain::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, Replaced, StoreError};
-use diesel::dsl::now;
+use casement_domain::{BrowserId, NodeId, OrganizationId, PoolId, ProfileVersionId, ProjectId, Replaced, StoreError};
+use diesel::dsl::{Filter, IsNull, now};
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::{Duration, OffsetDateTime};
-use uuid::Uuid;
 
-use self::row::PoolRow;
+use self::row::{GrowthColumns, PoolRow};
 use crate::browser::BrowserRow;
-use crate::convert::{
-    contains, count, int, number, shape_columns, slug, start_url, telemetry, telemetry_value, ulid, uuid,
-};
-use crate::database::{Database, window};
-use crate::error::{BadRow, CallError};
+use crate::column::{Column, Stored};
+use crate::database::repository;
+use crate::error::{BadRow, CallError, if_violated};
+use crate::query::{contains, count, counted, is_there, window};
 use crate::schema::{browser_pools, browsers, profiles};
 use crate::{extension, organization, profile, project, proxy, usage, wait_queue};
 
-shape_columns!(PoolShape, browser_pools);
+/// What keeps names unique.
+const NAME_KEY: &str = "browser_pools_name_key";
 
-/// Pools in PostgreSQL.
-#[derive(Clone, Debug)]
-pub struct PgPools {
-    database: Database,
+repository! {
+    /// Pools in PostgreSQL.
+    PgPools
 }
 
-impl PgPools {
-    /// On this database.
-    #[must_use]
-    pub fn new(database: Database) -> Self {
-        Self { database }
-    }
+/// Those that are not deleted.
+fn living() -> Filter<browser_pools::table, IsNull<browser_pools::deleted_at>> {
+    browser_pools::table.filter(browser_pools::deleted_at.is_null())
 }
 
-fn name_taken(error: CallError) -> Result<PoolStored, CallError> {
-    if error.violated() == Some("browser_pools_name_key") { Ok(PoolStored::NameTaken) } else { Err(error) }
+/// Holds what the pool's browsers load, so that none of it is deleted meanwhile. What is missing, if something is.
+async fn hold_loaded(connection: &mut AsyncPgConnection, shape: &Shape) -> Result<Option<PoolStored>, CallError> {
+    Ok(if !extension::hold(connection, &shape.extensions).await? {
+        Some(PoolStored::ExtensionGone)
+    } else if !proxy::hold(connection, shape.proxy).await? {
+        Some(PoolStored::ProxyGone)
+    } else if !profile::hold(connection, shape.profile).await? {
+        Some(PoolStored::ProfileGone)
+    } else {
+        None
+    })
 }
 
 /// Whether a pool fits into the limits as it is to be; holds the organization until the transaction ends.
@@ -71,22 +77,16 @@ async fn reserve(
     })
 }
 
-async fn pools_of(connection: &mut AsyncPgConnection, id: ProjectId) -> Result<u32, CallError> {
-    let pools = browser_pools::table.filter(browser_pools::project_id.eq(uuid(id.ulid())));
-    let found: i64 = pools.filter(browser_pools::deleted_at.is_null()).count().get_result(connection).await?;
-    Ok(count(found))
-}
-
 /// Idle and leased browsers of each pool.
 async fn counts_of(
     connection: &mut AsyncPgConnection,
-    ids: &[Uuid],
-) -> Result<std::collections::HashMap<Uuid, PoolCounts>, CallError> {
+    ids: &[Column<PoolId>],
+) -> Result<HashMap<Column<PoolId>, PoolCounts>, CallError> {
     let rows = browsers::table.filter(browsers::pool_id.eq_any(ids)).filter(browsers::state.eq_any(["idle", "leased"]));
     let rows = rows.group_by((browsers::pool_id, browsers::state));
     let rows = rows.select((browsers::pool_id.assume_not_null(), browsers::state, diesel::dsl::count_star()));
-    let rows: Vec<(Uuid, String, i64)> = rows.load(connection).await?;
-    let mut found = std::collections::HashMap::<Uuid, PoolCounts>::new();
+    let rows: Vec<(Column<PoolId>, String, i64)> = rows.load(connection).await?;
+    let mut found = HashMap::<_, PoolCounts>::new();
     for (pool, state, number) in rows {
         let counts = found.entry(pool).or_default();
         if state == "idle" {
@@ -99,8 +99,11 @@ async fn counts_of(
 }
 
 /// The version that idle browsers of the pool are to have, if it follows its profile.
-async fn followed_version(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<Option<Option<Uuid>>, CallError> {
-    let pool = browser_pools::table.find(uuid(pool.ulid())).filter(browser_pools::refresh_on_profile_update);
+async fn followed_version(
+    connection: &mut AsyncPgConnection,
+    pool: PoolId,
+) -> Result<Option<Option<Column<ProfileVersionId>>>, CallError> {
+    let pool = browser_pools::table.find(Column(pool)).filter(browser_pools::refresh_on_profile_update);
     let profile = profiles::table.filter(profiles::id.nullable().eq_any(pool.select(browser_pools::profile_id)));
     Ok(profile.select(profiles::version_id).get_result(connection).await.optional()?)
 }
@@ -124,25 +127,18 @@ impl PoolRepository for PgPools {
             if reserved != PoolStored::Yes {
                 return Ok(reserved);
             }
-            let used = pools_of(connection, pool.project).await?;
-            if used >= max_pools {
-                let refused = LimitExceeded { limit: Limit::ProjectPools, value: max_pools, used, requested: 1 };
+            let pools = living().filter(browser_pools::project_id.eq(Column(pool.project))).count();
+            if let Err(refused) = admit_one(Limit::ProjectPools, max_pools, counted(connection, pools).await?) {
                 return Ok(PoolStored::LimitExceeded(refused));
             }
-            if !extension::hold(connection, &pool.config.shape.extensions).await? {
-                return Ok(PoolStored::ExtensionGone);
+            if let Some(missing) = hold_loaded(connection, &pool.config.shape).await? {
+                return Ok(missing);
             }
-            if !proxy::hold(connection, pool.config.shape.proxy).await? {
-                return Ok(PoolStored::ProxyGone);
-            }
-            if !profile::hold(connection, pool.config.shape.profile).await? {
-                return Ok(PoolStored::ProfileGone);
-            }
-            let row = (PoolRow::from(pool), browser_pools::lease_fence.eq(0));
+            let row = (PoolRow::of(pool), browser_pools::lease_fence.eq(0));
             diesel::insert_into(browser_pools::table).values(row).execute(connection).await?;
             Ok(PoolStored::Yes)
         };
-        self.database.transaction_or("pool.create", work, name_taken).await
+        self.database.transaction_or("pool.create", work, if_violated(&[NAME_KEY], PoolStored::NameTaken)).await
     }
 
     async fn replace(
@@ -158,39 +154,27 @@ impl PoolRepository for PgPools {
                     return Ok(reserved);
                 }
             }
-            if !extension::hold(connection, &next.config.shape.extensions).await? {
-                return Ok(PoolStored::ExtensionGone);
+            if let Some(missing) = hold_loaded(connection, &next.config.shape).await? {
+                return Ok(missing);
             }
-            if !proxy::hold(connection, next.config.shape.proxy).await? {
-                return Ok(PoolStored::ProxyGone);
-            }
-            if !profile::hold(connection, next.config.shape.profile).await? {
-                return Ok(PoolStored::ProfileGone);
-            }
-            let row = browser_pools::table.find(uuid(current.id.ulid()));
+            let row = browser_pools::table.find(Column(current.id));
             let row = row.filter(browser_pools::updated_at.eq(current.updated_at));
             // The size was counted on above; a growth that came through meanwhile is only noted again.
             let row = row.filter(browser_pools::deleted_at.is_null());
-            let changed = diesel::update(row).set(PoolRow::from(next)).execute(connection).await?;
+            let changed = diesel::update(row).set(PoolRow::of(next)).execute(connection).await?;
             Ok(if changed == 1 { PoolStored::Yes } else { PoolStored::Gone })
         };
-        self.database.transaction_or("pool.replace", work, name_taken).await
+        self.database.transaction_or("pool.replace", work, if_violated(&[NAME_KEY], PoolStored::NameTaken)).await
     }
 
     async fn find(&self, project: ProjectId, which: &IdOrName<PoolId>) -> Result<Option<Pool>, StoreError> {
-        let work = async |mut connection: &AsyncPgConnection| {
-            let rows = browser_pools::table.filter(browser_pools::project_id.eq(uuid(project.ulid())));
-            let rows = rows.filter(browser_pools::deleted_at.is_null());
-            let rows = rows.select(PoolRow::as_select());
-            let row = match which {
-                IdOrName::Id(id) => {
-                    rows.filter(browser_pools::id.eq(uuid(id.ulid()))).get_result(&mut connection).await
-                }
-                IdOrName::Name(name) => rows.filter(browser_pools::name.eq(name)).get_result(&mut connection).await,
-            };
-            Ok(row.optional()?.map(Pool::try_from).transpose()?)
-        };
-        self.database.read("pool.find", work).await
+        let rows = living().filter(browser_pools::project_id.eq(Column(project))).select(PoolRow::as_select());
+        match which {
+            IdOrName::Id(id) => self.database.read_one("pool.find", rows.find(Column(*id))).await,
+            IdOrName::Name(name) => {
+                self.database.read_one("pool.find", rows.filter(browser_pools::name.eq(name))).await
+            }
+        }
     }
 
     async fn find_with_next(
@@ -198,35 +182,23 @@ impl PoolRepository for PgPools {
         project: ProjectId,
         which: &IdOrName<PoolId>,
     ) -> Result<Option<(Pool, Option<BrowserId>)>, StoreError> {
-        let work = async |mut connection: &AsyncPgConnection| {
-            let idle = browsers::table.filter(browsers::pool_id.eq(browser_pools::id.nullable()));
-            let idle =
-                idle.filter(browsers::state.eq("idle")).filter(browsers::generation.eq(browser_pools::generation));
-            let idle = idle.order((browsers::created_at, browsers::id));
-            let next = idle.select(browsers::id).limit(1).single_value();
-            let rows = browser_pools::table.filter(browser_pools::project_id.eq(uuid(project.ulid())));
-            let rows = rows.filter(browser_pools::deleted_at.is_null()).select((PoolRow::as_select(), next));
-            let row = match which {
-                IdOrName::Id(id) => {
-                    rows.filter(browser_pools::id.eq(uuid(id.ulid()))).get_result(&mut connection).await
-                }
-                IdOrName::Name(name) => rows.filter(browser_pools::name.eq(name)).get_result(&mut connection).await,
-            };
-            let Some((row, next)) = row.optional()? else { return Ok(None) };
-            let row: PoolRow = row;
-            let next: Option<Uuid> = next;
-            Ok(Some((Pool::try_from(row)?, next.map(|id| BrowserId::from_ulid(ulid(id))))))
-        };
-        self.database.read("pool.find_with_next", work).await
+        const OPERATION: &str = "pool.find_with_next";
+        type Row = (PoolRow, Option<Column<BrowserId>>);
+
+        let idle = browsers::table.filter(browsers::pool_id.eq(browser_pools::id.nullable()));
+        let idle = idle.filter(browsers::state.eq("idle")).filter(browsers::generation.eq(browser_pools::generation));
+        let next = idle.order((browsers::created_at, browsers::id)).select(browsers::id).limit(1).single_value();
+        let rows = living().filter(browser_pools::project_id.eq(Column(project))).select((PoolRow::as_select(), next));
+        match which {
+            IdOrName::Id(id) => self.database.read_one::<Row, _>(OPERATION, rows.find(Column(*id))).await,
+            IdOrName::Name(name) => {
+                self.database.read_one::<Row, _>(OPERATION, rows.filter(browser_pools::name.eq(name))).await
+            }
+        }
     }
 
     async fn find_by_id(&self, id: PoolId) -> Result<Option<Pool>, StoreError> {
-        let work = async |mut connection: &AsyncPgConnection| {
-            let row = browser_pools::table.find(uuid(id.ulid())).filter(browser_pools::deleted_at.is_null());
-            let row = row.select(PoolRow::as_select()).get_result(&mut connection).await.optional()?;
-            Ok(row.map(Pool::try_from).transpose()?)
-        };
-        self.database.read("pool.find_by_id", work).await
+        self.database.read_one("pool.find_by_id", living().find(Column(id)).select(PoolRow::as_select())).await
     }
 
     async fn list(
@@ -237,8 +209,7 @@ impl PoolRepository for PgPools {
     ) -> Result<Listed<(Pool, PoolCounts)>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let (limit, offset) = window(page);
-            let mut rows = browser_pools::table.filter(browser_pools::project_id.eq(uuid(project.ulid()))).into_boxed();
-            rows = rows.filter(browser_pools::deleted_at.is_null());
+            let mut rows = living().filter(browser_pools::project_id.eq(Column(project))).into_boxed();
             if let Some(name) = &filter.name {
                 rows = rows.filter(browser_pools::name.eq(name));
             }
@@ -247,11 +218,11 @@ impl PoolRepository for PgPools {
             }
             let rows = rows.order((browser_pools::created_at.desc(), browser_pools::id.desc()));
             let rows = rows.limit(limit).offset(offset).select(PoolRow::as_select()).load(connection).await?;
-            let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+            let ids: Vec<Column<PoolId>> = rows.iter().map(|row| row.id).collect();
             let counts = counts_of(connection, &ids).await?;
             let with_counts = |row: PoolRow| {
                 let counts = counts.get(&row.id).copied().unwrap_or_default();
-                Ok((Pool::try_from(row)?, counts))
+                Ok((row.value()?, counts))
             };
             Ok(page.cut(rows.into_iter().map(with_counts).collect::<Result<Vec<_>, BadRow>>()?))
         };
@@ -260,36 +231,31 @@ impl PoolRepository for PgPools {
 
     async fn counts(&self, id: PoolId) -> Result<PoolCounts, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let id = uuid(id.ulid());
+            let id = Column(id);
             Ok(counts_of(connection, &[id]).await?.get(&id).copied().unwrap_or_default())
         };
         self.database.fetch("pool.counts", work).await
     }
 
     async fn all(&self) -> Result<Vec<PoolId>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let rows = browser_pools::table.filter(browser_pools::deleted_at.is_null()).order(browser_pools::id);
-            let ids: Vec<Uuid> = rows.select(browser_pools::id).load(connection).await?;
-            Ok(ids.into_iter().map(|id| PoolId::from_ulid(ulid(id))).collect())
-        };
-        self.database.fetch("pool.all", work).await
+        self.database.ids("pool.all", living().order(browser_pools::id).select(browser_pools::id)).await
     }
 
     async fn delete(&self, id: PoolId, force: bool) -> Result<PoolDeleted, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             wait_queue::hold(connection, id).await?;
-            let row = browser_pools::table.find(uuid(id.ulid())).filter(browser_pools::deleted_at.is_null());
+            let row = living().find(Column(id));
             let deleted = browser_pools::deleted_at.eq(now);
             if diesel::update(row).set(deleted).execute(connection).await? == 0 {
                 return Ok(PoolDeleted::NotFound);
             }
-            let of_pool = browsers::table.filter(browsers::pool_id.eq(uuid(id.ulid())));
+            let of_pool = browsers::table.filter(browsers::pool_id.eq(Column(id)));
             // First what could still be leased, then what is: a lease in between is seen by the second.
             let unleased = of_pool.filter(browsers::state.eq_any(["warming", "idle"]));
             diesel::update(unleased).set(browsers::state.eq("ending")).execute(connection).await?;
-            let leased: i64 = of_pool.filter(browsers::state.eq("leased")).count().get_result(connection).await?;
+            let leased = counted(connection, of_pool.filter(browsers::state.eq("leased")).count()).await?;
             if leased > 0 && !force {
-                return Err(CallError::Undone { leased: count(leased) });
+                return Err(CallError::Undone { leased });
             }
             wait_queue::dissolve(connection, id).await?;
             Ok(PoolDeleted::Yes)
@@ -304,24 +270,24 @@ impl PoolRepository for PgPools {
     async fn flush(&self, id: PoolId, at: OffsetDateTime) -> Result<Vec<BrowserId>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             // First the pool: a browser that is being stored for it is there afterwards, or is not stored.
-            let row = browser_pools::table.find(uuid(id.ulid()));
+            let row = browser_pools::table.find(Column(id));
             let next = browser_pools::generation.eq(browser_pools::generation + 1_i64);
             diesel::update(row).set(next).execute(connection).await?;
-            let of_pool = browsers::table.filter(browsers::pool_id.eq(uuid(id.ulid())));
+            let of_pool = browsers::table.filter(browsers::pool_id.eq(Column(id)));
             let ending = browsers::state.eq("ending");
             let idle = diesel::update(of_pool.filter(browsers::state.eq("idle"))).set(ending).returning(browsers::id);
-            let mut ended: Vec<Uuid> = idle.get_results(connection).await?;
+            let mut ended: Vec<Column<BrowserId>> = idle.get_results(connection).await?;
             if !ended.is_empty() {
                 let fewer = i32::try_from(ended.len()).unwrap_or(i32::MAX);
                 let lower = diesel::sql_query(
                     "UPDATE browser_pools SET allowance = greatest(allowance - $2, 0), growth_since = $3 WHERE id = $1",
                 );
-                let lower = lower.bind::<sql_types::Uuid, _>(uuid(id.ulid())).bind::<sql_types::Integer, _>(fewer);
+                let lower = lower.bind::<sql_types::Uuid, _>(Column(id)).bind::<sql_types::Integer, _>(fewer);
                 lower.bind::<sql_types::Timestamptz, _>(at).execute(connection).await?;
             }
             let warming = diesel::update(of_pool.filter(browsers::state.eq("warming"))).set(ending);
-            ended.extend(warming.returning(browsers::id).get_results::<Uuid>(connection).await?);
-            Ok(ended.into_iter().map(|id| BrowserId::from_ulid(ulid(id))).collect())
+            ended.extend(warming.returning(browsers::id).get_results::<Column<_>>(connection).await?);
+            Ok(ended.value()?)
         };
         self.database.transaction("pool.flush", work).await
     }
@@ -335,8 +301,8 @@ impl PoolRepository for PgPools {
                      AND (lease_node_id IS NULL OR lease_node_id = $2 OR lease_until <= now())
                  RETURNING lease_fence",
             );
-            let leading = leading.bind::<sql_types::Uuid, _>(uuid(id.ulid()));
-            let leading = leading.bind::<sql_types::Uuid, _>(uuid(node.ulid()));
+            let leading = leading.bind::<sql_types::Uuid, _>(Column(id));
+            let leading = leading.bind::<sql_types::Uuid, _>(Column(node));
             let leading = leading.bind::<sql_types::Double, _>(lasts.as_seconds_f64());
             let led = leading.get_result::<Led>(connection).await.optional()?;
             Ok(led.map(|led| LeaderFence(led.lease_fence)))
@@ -346,7 +312,7 @@ impl PoolRepository for PgPools {
 
     async fn observe(&self, id: PoolId) -> Result<Observed, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let rows = browsers::table.filter(browsers::pool_id.eq(uuid(id.ulid())));
+            let rows = browsers::table.filter(browsers::pool_id.eq(Column(id)));
             let rows = rows.filter(browsers::state.ne("ending"));
             let columns = (
                 browsers::id,
@@ -355,10 +321,10 @@ impl PoolRepository for PgPools {
                 browsers::profile_version_id,
                 browsers::generation,
             );
-            let rows: Vec<(Uuid, String, OffsetDateTime, Option<Uuid>, i64)> =
+            let rows: Vec<(Column<BrowserId>, String, OffsetDateTime, Option<Column<ProfileVersionId>>, i64)> =
                 rows.select(columns).load(connection).await?;
             let followed = followed_version(connection, id).await?;
-            let generation = browser_pools::table.find(uuid(id.ulid())).select(browser_pools::generation);
+            let generation = browser_pools::table.find(Column(id)).select(browser_pools::generation);
             let generation: Option<i64> = generation.get_result(connection).await.optional()?;
             let mut observed = Observed::default();
             for (id, state, created_at, version, of) in rows {
@@ -367,7 +333,7 @@ impl PoolRepository for PgPools {
                     "leased" => observed.leased += 1,
                     _ => {
                         let outdated = followed.is_some_and(|current| current != version) || generation != Some(of);
-                        observed.idle.push(IdleBrowser { id: BrowserId::from_ulid(ulid(id)), created_at, outdated });
+                        observed.idle.push(IdleBrowser { id: id.0, created_at, outdated });
                     }
                 }
             }
@@ -377,19 +343,13 @@ impl PoolRepository for PgPools {
     }
 
     async fn grow(&self, pool: &Pool, fence: LeaderFence, growth: Growth) -> Result<Replaced, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let row = browser_pools::table.find(uuid(pool.id.ulid())).filter(browser_pools::deleted_at.is_null());
-            let row = row.filter(browser_pools::lease_fence.eq(fence.0));
-            let row = row.filter(browser_pools::updated_at.eq(pool.updated_at));
-            // A flush lowers the allowance without changing the wish.
-            let row = row.filter(browser_pools::allowance.eq(int(pool.growth.allowance)));
-            let row = row.filter(browser_pools::growth_since.eq(pool.growth.since));
-            let grown =
-                (browser_pools::allowance.eq(int(growth.allowance)), browser_pools::growth_since.eq(growth.since));
-            let changed = diesel::update(row).set(grown).execute(connection).await?;
-            Ok(if changed == 1 { Replaced::Yes } else { Replaced::LostRace })
-        };
-        self.database.call("pool.grow", work).await
+        let row = living().find(Column(pool.id)).filter(browser_pools::lease_fence.eq(fence.0));
+        let row = row.filter(browser_pools::updated_at.eq(pool.updated_at));
+        // A flush lowers the allowance without changing the wish.
+        let row = row.filter(browser_pools::allowance.eq(Column(pool.growth.allowance)));
+        let row = row.filter(browser_pools::growth_since.eq(pool.growth.since));
+        let grown = diesel::update(row).set(GrowthColumns::of(&growth));
+        Ok(if self.database.changed("pool.grow", grown).await? { Replaced::Yes } else { Replaced::LostRace })
     }
 
     async fn warm(
@@ -400,15 +360,14 @@ impl PoolRepository for PgPools {
     ) -> Result<Replaced, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let Some(pool) = browser.pool else { return Ok(Replaced::LostRace) };
-            let row = browser_pools::table.find(uuid(pool.ulid())).filter(browser_pools::deleted_at.is_null());
+            let row = living().find(Column(pool));
             let row = row.filter(browser_pools::lease_fence.eq(fence.0)).select(browser_pools::id);
             let row = row.filter(browser_pools::generation.eq(generation.0));
             // Held, so that the pool can't be deleted in between and leave this browser behind.
-            let led: Option<Uuid> = row.for_share().get_result(connection).await.optional()?;
-            if led.is_none() {
+            if !is_there(connection, row.for_share()).await? {
                 return Ok(Replaced::LostRace);
             }
-            let row = (BrowserRow::from(browser), browsers::generation.eq(generation.0));
+            let row = (BrowserRow::of(browser), browsers::generation.eq(generation.0));
             diesel::insert_into(browsers::table).values(row).execute(connection).await?;
             Ok(Replaced::Yes)
         };
@@ -417,12 +376,11 @@ impl PoolRepository for PgPools {
 
     async fn ready(&self, browser: BrowserId, at: OffsetDateTime) -> Result<Replaced, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let row = browsers::table.find(uuid(browser.ulid())).filter(browsers::state.eq("warming"));
-            let pool: Option<Option<Uuid>> = row.select(browsers::pool_id).get_result(connection).await.optional()?;
-            let Some(Some(pool)) = pool else { return Ok(Replaced::LostRace) };
-            let pool = PoolId::from_ulid(ulid(pool));
+            let row = browsers::table.find(Column(browser)).filter(browsers::state.eq("warming"));
+            let pool = row.select(browsers::pool_id).get_result(connection).await.optional()?;
+            let Some(Some(Column(pool))) = pool else { return Ok(Replaced::LostRace) };
             wait_queue::hold(connection, pool).await?;
-            let current = browser_pools::table.find(uuid(pool.ulid())).select(browser_pools::generation).single_value();
+            let current = browser_pools::table.find(Column(pool)).select(browser_pools::generation).single_value();
             let row = row.filter(browsers::generation.nullable().eq(current));
             if diesel::update(row).set(browsers::state.eq("idle")).execute(connection).await? == 0 {
                 return Ok(Replaced::LostRace);

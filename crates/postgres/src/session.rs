@@ -1,7 +1,8 @@
 //! Browser sessions: reserved under the limits, stored by compare-and-set.
 
 use async_trait::async_trait;
-use casement_domain::browser::{Browser, Viewport};
+use casement_domain::browser::{Browser, StartUrl, Viewport};
+use casement_domain::name::{LabelName, SlugName};
 use casement_domain::organization::{CapacityRequest, admit};
 use casement_domain::page::{Listed, Page};
 use casement_domain::profile::LoadedProfile;
@@ -14,7 +15,7 @@ use casement_domain::{
     BrowserId, InvocationId, NodeId, OrganizationId, PoolId, ProfileId, ProjectId, ProxyId, Replaced, SessionId,
     StoreError,
 };
-use diesel::dsl::not;
+use diesel::dsl::{Eq, Filter, Find, not};
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -22,135 +23,100 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::browser::BrowserRow;
-use crate::convert::{
-    by_text, contains, int, label, number, shape_columns, slug, start_url, tags, tags_value, telemetry,
-    telemetry_value, ulid, uuid,
-};
-use crate::database::{Database, window};
-use crate::error::{BadRow, CallError};
+use crate::column::{Column, Stored, row};
+use crate::database::repository;
+use crate::error::{BadRow, CallError, if_violated};
+use crate::query::{self, contains, counted, window};
 use crate::schema::{browser_pools, browsers, sessions};
+use crate::shape::shape_columns;
 use crate::{invocation, organization, project, usage, wait_queue};
 
-shape_columns!(SessionShape, sessions);
+shape_columns!(ShapeColumns, sessions);
+
+/// What keeps names unique.
+pub(crate) const NAME_KEY: &str = "sessions_name_key";
 
 /// Sessions that no caller ever had are shown to none.
 const NEVER_HAD: [&str; 2] = [EndReason::StartFailed.as_str(), EndReason::Undelivered.as_str()];
 
-#[derive(Debug, Queryable, QueryableByName, Selectable, Insertable)]
-#[diesel(table_name = sessions, check_for_backend(diesel::pg::Pg))]
-pub(crate) struct SessionRow {
-    id: Uuid,
-    project_id: Uuid,
-    node_id: Uuid,
-    browser_id: Option<Uuid>,
-    pool_id: Option<Uuid>,
-    pool_name: Option<String>,
-    #[diesel(embed)]
-    shape: SessionShape,
-    name: Option<String>,
-    timeout_seconds: i32,
-    start_url: Option<String>,
-    tags: serde_json::Value,
-    telemetry: Option<Vec<String>>,
-    state: String,
-    end_reason: Option<String>,
-    created_at: OffsetDateTime,
-    last_active_at: OffsetDateTime,
-    ended_at: Option<OffsetDateTime>,
-    invocation_id: Option<Uuid>,
-    for_login: bool,
-}
-
-fn reason_text(state: SessionState) -> Option<&'static str> {
-    match state {
-        SessionState::Starting | SessionState::Active => None,
-        SessionState::Ended(reason) => Some(reason.as_str()),
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable)]
+    #[diesel(table_name = sessions, check_for_backend(diesel::pg::Pg))]
+    pub(crate) struct SessionRow for Session {
+        id: Column<SessionId>,
+        project: Column<ProjectId> as project_id,
+        node: Column<NodeId> as node_id,
+        browser: Option<Column<BrowserId>> as browser_id,
+        #[diesel(embed)]
+        pool: PoolColumns,
+        #[diesel(embed)]
+        shape: ShapeColumns,
+        name: Option<Column<LabelName>>,
+        timeout_seconds: Column<u32>,
+        start_url: Option<Column<StartUrl>>,
+        tags: Column<Tags>,
+        telemetry: Option<Vec<String>>,
+        #[diesel(embed)]
+        state: StateColumns,
+        created_at: OffsetDateTime,
+        last_active_at: OffsetDateTime,
+        ended_at: Option<OffsetDateTime>,
+        invocation: Option<Column<InvocationId>> as invocation_id,
+        for_login: bool,
     }
 }
 
-impl From<&Session> for SessionRow {
-    fn from(session: &Session) -> Self {
-        let pool = session.pool.as_ref();
-        Self {
-            id: uuid(session.id.ulid()),
-            project_id: uuid(session.project.ulid()),
-            node_id: uuid(session.node.ulid()),
-            browser_id: session.browser.map(|id| uuid(id.ulid())),
-            pool_id: pool.map(|pool| uuid(pool.id.ulid())),
-            pool_name: pool.and_then(|pool| pool.name.as_ref()).map(|name| name.as_str().to_owned()),
-            shape: (&session.shape).into(),
-            name: session.name.as_ref().map(|name| name.as_str().to_owned()),
-            timeout_seconds: int(session.timeout_seconds),
-            start_url: session.start_url.as_ref().map(|url| url.as_str().to_owned()),
-            tags: tags_value(&session.tags),
-            telemetry: telemetry_value(session.telemetry.as_ref()),
-            state: session.state.as_str().to_owned(),
-            end_reason: reason_text(session.state).map(str::to_owned),
-            created_at: session.created_at,
-            last_active_at: session.last_active_at,
-            ended_at: session.ended_at,
-            invocation_id: session.invocation.map(|id| uuid(id.ulid())),
-            for_login: session.for_login,
+#[derive(Debug, Queryable, Selectable, Insertable)]
+#[diesel(table_name = sessions, check_for_backend(diesel::pg::Pg))]
+pub(crate) struct PoolColumns {
+    pool_id: Option<Column<PoolId>>,
+    pool_name: Option<Column<SlugName>>,
+}
+
+impl Stored<Option<PoolRef>> for PoolColumns {
+    fn of(pool: &Option<PoolRef>) -> Self {
+        let name = pool.as_ref().and_then(|pool| pool.name.clone());
+        Self { pool_id: pool.as_ref().map(|pool| Column(pool.id)), pool_name: name.map(Column) }
+    }
+
+    fn value(self) -> Result<Option<PoolRef>, BadRow> {
+        Ok(self.pool_id.map(|id| PoolRef { id: id.0, name: self.pool_name.map(|name| name.0) }))
+    }
+}
+
+#[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
+#[diesel(table_name = sessions, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+pub(crate) struct StateColumns {
+    state: String,
+    end_reason: Option<Column<EndReason>>,
+}
+
+impl Stored<SessionState> for StateColumns {
+    fn of(state: &SessionState) -> Self {
+        let end_reason = match state {
+            SessionState::Starting | SessionState::Active => None,
+            SessionState::Ended(reason) => Some(Column(*reason)),
+        };
+        Self { state: state.as_str().to_owned(), end_reason }
+    }
+
+    fn value(self) -> Result<SessionState, BadRow> {
+        match (self.state.as_str(), self.end_reason) {
+            ("starting", None) => Ok(SessionState::Starting),
+            ("active", None) => Ok(SessionState::Active),
+            ("ended", Some(Column(reason))) => Ok(SessionState::Ended(reason)),
+            (other, _) => Err(BadRow::new("sessions.state", other)),
         }
     }
 }
 
-impl TryFrom<SessionRow> for Session {
-    type Error = BadRow;
-
-    fn try_from(row: SessionRow) -> Result<Self, BadRow> {
-        let state = match (row.state.as_str(), row.end_reason) {
-            ("starting", None) => SessionState::Starting,
-            ("active", None) => SessionState::Active,
-            ("ended", Some(reason)) => {
-                SessionState::Ended(by_text("sessions.end_reason", &EndReason::ALL, EndReason::as_str, reason)?)
-            }
-            (other, _) => return Err(BadRow::new("sessions.state", other)),
-        };
-        let pool_name = row.pool_name.map(|name| slug("pool_name", &name)).transpose()?;
-        Ok(Self {
-            id: SessionId::from_ulid(ulid(row.id)),
-            project: ProjectId::from_ulid(ulid(row.project_id)),
-            node: NodeId::from_ulid(ulid(row.node_id)),
-            browser: row.browser_id.map(|id| BrowserId::from_ulid(ulid(id))),
-            pool: row.pool_id.map(|id| PoolRef { id: PoolId::from_ulid(ulid(id)), name: pool_name }),
-            shape: row.shape.try_into()?,
-            name: row.name.map(|name| label("sessions.name", &name)).transpose()?,
-            timeout_seconds: number("timeout_seconds", row.timeout_seconds)?,
-            start_url: start_url(row.start_url.as_deref())?,
-            tags: tags(row.tags)?,
-            telemetry: telemetry(row.telemetry),
-            state,
-            created_at: row.created_at,
-            last_active_at: row.last_active_at,
-            ended_at: row.ended_at,
-            invocation: row.invocation_id.map(|id| InvocationId::from_ulid(ulid(id))),
-            for_login: row.for_login,
-        })
-    }
+repository! {
+    /// Sessions in PostgreSQL.
+    PgSessions
 }
 
-/// Sessions in PostgreSQL.
-#[derive(Clone, Debug)]
-pub struct PgSessions {
-    database: Database,
-}
-
-impl PgSessions {
-    /// On this database.
-    #[must_use]
-    pub fn new(database: Database) -> Self {
-        Self { database }
-    }
-}
-
-pub(crate) async fn find(mut connection: &AsyncPgConnection, id: Uuid) -> Result<Option<Session>, CallError> {
-    let row = sessions::table.find(id).select(SessionRow::as_select()).get_result(&mut connection).await.optional()?;
-    Ok(row.map(Session::try_from).transpose()?)
-}
-
-fn all(rows: Vec<SessionRow>) -> Result<Vec<Session>, CallError> {
-    Ok(rows.into_iter().map(Session::try_from).collect::<Result<_, _>>()?)
+pub(crate) async fn find(mut connection: &AsyncPgConnection, id: SessionId) -> Result<Option<Session>, CallError> {
+    query::find(&mut connection, sessions::table.find(Column(id)).select(SessionRow::as_select())).await
 }
 
 /// Stores the end of a session and what follows for its browser; the transaction is the caller's.
@@ -162,23 +128,19 @@ pub(crate) async fn store_end(
     let at = next.ended_at.unwrap_or(next.last_active_at);
     let goes_back = next.pool.as_ref().filter(|_| next.leaves_its_browser_untouched()).map(|pool| pool.id);
     if let Some(pool) = goes_back {
-        // Before any row is touched: whoever holds the line may wait for rows, and must not wait for ours.
+        // Before any row is touched: whoever holds the wait queue may wait for rows, and must not wait for ours.
         wait_queue::hold(connection, pool).await?;
     }
-    let row = sessions::table.find(uuid(next.id.ulid())).filter(sessions::state.eq(state_before.as_str()));
-    let ending = (
-        sessions::state.eq(next.state.as_str()),
-        sessions::end_reason.eq(reason_text(next.state)),
-        sessions::ended_at.eq(next.ended_at),
-    );
+    let row = sessions::table.find(Column(next.id)).filter(sessions::state.eq(state_before.as_str()));
+    let ending = (StateColumns::of(&next.state), sessions::ended_at.eq(next.ended_at));
     if diesel::update(row).set(ending).execute(connection).await? == 0 {
         return Ok(Replaced::LostRace);
     }
-    let browser = browsers::table.filter(browsers::session_id.eq(uuid(next.id.ulid())));
+    let browser = browsers::table.filter(browsers::session_id.eq(Column(next.id)));
     let browser = browser.filter(browsers::state.eq("leased"));
     match goes_back {
         Some(pool) if wait_queue::pool_lives(connection, pool).await? => {
-            let current = browser_pools::table.find(uuid(pool.ulid())).select(browser_pools::generation).single_value();
+            let current = browser_pools::table.find(Column(pool)).select(browser_pools::generation).single_value();
             let idle = (browsers::state.eq("idle"), browsers::session_id.eq(None::<Uuid>));
             let current = browser.filter(browsers::generation.nullable().eq(current));
             diesel::update(current).set(idle).execute(connection).await?;
@@ -191,11 +153,6 @@ pub(crate) async fn store_end(
         }
     }
     Ok(Replaced::Yes)
-}
-
-/// What a unique violation means, if it is about a name.
-fn name_taken(error: CallError) -> Result<Created, CallError> {
-    if error.violated() == Some("sessions_name_key") { Ok(Created::NameTaken) } else { Err(error) }
 }
 
 #[async_trait]
@@ -225,28 +182,28 @@ impl SessionRepository for PgSessions {
             {
                 return Ok(Created::LimitExceeded(refused));
             }
-            diesel::insert_into(sessions::table).values(SessionRow::from(session)).execute(connection).await?;
+            diesel::insert_into(sessions::table).values(SessionRow::of(session)).execute(connection).await?;
             if let Some(browser) = &browser {
-                diesel::insert_into(browsers::table).values(BrowserRow::from(browser)).execute(connection).await?;
+                diesel::insert_into(browsers::table).values(BrowserRow::of(browser)).execute(connection).await?;
             }
             Ok(Created::Yes)
         };
-        self.database.transaction_or("session.create", work, name_taken).await
+        self.database.transaction_or("session.create", work, if_violated(&[NAME_KEY], Created::NameTaken)).await
     }
 
     async fn activate(&self, current: &Session, next: &Session, browser: &Browser) -> Result<Replaced, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let row = sessions::table.find(uuid(current.id.ulid()));
+            let row = sessions::table.find(Column(current.id));
             let row = row.filter(sessions::state.eq(current.state.as_str()));
             let active = (
                 sessions::state.eq(next.state.as_str()),
-                sessions::browser_id.eq(next.browser.map(|id| uuid(id.ulid()))),
+                sessions::browser_id.eq(next.browser.map(Column)),
                 sessions::last_active_at.eq(next.last_active_at),
             );
             if diesel::update(row).set(active).execute(connection).await? == 0 {
                 return Ok(Replaced::LostRace);
             }
-            diesel::insert_into(browsers::table).values(BrowserRow::from(browser)).execute(connection).await?;
+            diesel::insert_into(browsers::table).values(BrowserRow::of(browser)).execute(connection).await?;
             Ok(Replaced::Yes)
         };
         self.database.transaction("session.activate", work).await
@@ -258,7 +215,7 @@ impl SessionRepository for PgSessions {
     }
 
     async fn find(&self, id: SessionId) -> Result<Option<Session>, StoreError> {
-        self.database.read("session.find", async |connection| find(connection, uuid(id.ulid())).await).await
+        self.database.read("session.find", async |connection| find(connection, id).await).await
     }
 
     async fn find_in_project(
@@ -267,68 +224,48 @@ impl SessionRepository for PgSessions {
         which: &IdOrName<SessionId>,
         include_ended: bool,
     ) -> Result<Option<Session>, StoreError> {
-        let work = async |mut connection: &AsyncPgConnection| {
-            let mut rows = sessions::table.filter(sessions::project_id.eq(uuid(project.ulid()))).into_boxed();
-            rows = match which {
-                IdOrName::Id(id) => rows.filter(sessions::id.eq(uuid(id.ulid()))),
-                IdOrName::Name(name) => rows.filter(sessions::name.eq(name)),
-            };
-            rows = if include_ended { shown(rows) } else { rows.filter(sessions::state.eq("active")) };
-            let newest_first = (sessions::state.asc(), sessions::created_at.desc(), sessions::id.desc());
-            // "active" sorts before "ended".
-            let row =
-                rows.order(newest_first).select(SessionRow::as_select()).first(&mut connection).await.optional()?;
-            Ok(row.map(Session::try_from).transpose()?)
+        let mut rows = sessions::table.filter(sessions::project_id.eq(Column(project))).into_boxed();
+        rows = match which {
+            IdOrName::Id(id) => rows.filter(sessions::id.eq(Column(*id))),
+            IdOrName::Name(name) => rows.filter(sessions::name.eq(name)),
         };
-        self.database.read("session.find_in_project", work).await
+        rows = if include_ended { shown(rows) } else { rows.filter(sessions::state.eq("active")) };
+        // "active" sorts before "ended".
+        let newest_first = (sessions::state.asc(), sessions::created_at.desc(), sessions::id.desc());
+        let row = rows.order(newest_first).limit(1).select(SessionRow::as_select());
+        self.database.read_one("session.find_in_project", row).await
     }
 
     async fn of_browser(&self, browser: BrowserId) -> Result<Option<Session>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let row = sessions::table.filter(sessions::browser_id.eq(uuid(browser.ulid())));
-            let row = row.filter(not(sessions::state.eq("ended"))).select(SessionRow::as_select());
-            let row = row.get_result(connection).await.optional()?;
-            Ok(row.map(Session::try_from).transpose()?)
-        };
-        self.database.fetch("session.of_browser", work).await
+        let row = sessions::table.filter(sessions::browser_id.eq(Column(browser)));
+        let row = row.filter(not(sessions::state.eq("ended"))).select(SessionRow::as_select());
+        self.database.find("session.of_browser", row).await
     }
 
     async fn of_node(&self, node: NodeId) -> Result<Vec<Session>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let rows = sessions::table.filter(sessions::node_id.eq(uuid(node.ulid())));
-            let rows = rows.filter(not(sessions::state.eq("ended"))).order(sessions::id);
-            all(rows.select(SessionRow::as_select()).load(connection).await?)
-        };
-        self.database.fetch("session.of_node", work).await
+        let rows = sessions::table.filter(sessions::node_id.eq(Column(node)));
+        let rows = rows.filter(not(sessions::state.eq("ended"))).order(sessions::id);
+        self.database.all("session.of_node", rows.select(SessionRow::as_select())).await
     }
 
     async fn of_pool(&self, pool: PoolId) -> Result<Vec<Session>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let rows = sessions::table.filter(sessions::pool_id.eq(uuid(pool.ulid())));
-            let rows = rows.filter(sessions::state.eq("active")).order(sessions::id);
-            all(rows.select(SessionRow::as_select()).load(connection).await?)
-        };
-        self.database.fetch("session.of_pool", work).await
+        let rows = sessions::table.filter(sessions::pool_id.eq(Column(pool)));
+        let rows = rows.filter(sessions::state.eq("active")).order(sessions::id);
+        self.database.all("session.of_pool", rows.select(SessionRow::as_select())).await
     }
 
     async fn of_deleted_pools(&self, node: NodeId) -> Result<Vec<Session>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let deleted = browser_pools::table.filter(browser_pools::deleted_at.is_not_null());
-            let rows = sessions::table.filter(sessions::node_id.eq(uuid(node.ulid())));
-            let rows = rows.filter(sessions::state.eq("active")).order(sessions::id);
-            let rows = rows.filter(sessions::pool_id.eq_any(deleted.select(browser_pools::id.nullable())));
-            all(rows.select(SessionRow::as_select()).load(connection).await?)
-        };
-        self.database.fetch("session.of_deleted_pools", work).await
+        let deleted = browser_pools::table.filter(browser_pools::deleted_at.is_not_null());
+        let rows = sessions::table.filter(sessions::node_id.eq(Column(node)));
+        let rows = rows.filter(sessions::state.eq("active")).order(sessions::id);
+        let rows = rows.filter(sessions::pool_id.eq_any(deleted.select(browser_pools::id.nullable())));
+        self.database.all("session.of_deleted_pools", rows.select(SessionRow::as_select())).await
     }
 
     async fn of_invocation(&self, invocation: InvocationId) -> Result<Vec<Session>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let rows = sessions::table.filter(sessions::invocation_id.eq(uuid(invocation.ulid())));
-            let rows = rows.filter(not(sessions::state.eq("ended"))).order((sessions::created_at, sessions::id));
-            all(rows.select(SessionRow::as_select()).load(connection).await?)
-        };
-        self.database.fetch("session.of_invocation", work).await
+        let rows = sessions::table.filter(sessions::invocation_id.eq(Column(invocation)));
+        let rows = rows.filter(not(sessions::state.eq("ended"))).order((sessions::created_at, sessions::id));
+        self.database.all("session.of_invocation", rows.select(SessionRow::as_select())).await
     }
 
     async fn list(
@@ -337,71 +274,58 @@ impl SessionRepository for PgSessions {
         filter: &SessionFilter,
         page: Page,
     ) -> Result<Listed<Session>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let mut rows = sessions::table.filter(sessions::project_id.eq(uuid(project.ulid()))).into_boxed();
-            rows = shown(rows);
-            rows = match filter.status {
-                StatusFilter::Active => rows.filter(sessions::state.eq("active")),
-                StatusFilter::Deleted => rows.filter(sessions::state.eq("ended")),
-                StatusFilter::All => rows,
-            };
-            if let Some(query) = &filter.query {
-                let by_id = query.parse::<SessionId>().ok().map(|id| uuid(id.ulid()));
-                let matches = contains("sessions.name", query).or(contains("sessions.pool_name", query));
-                let by_proxy = query.parse::<ProxyId>().ok().map(|id| uuid(id.ulid()));
-                let by_profile = query.parse::<ProfileId>().ok().map(|id| uuid(id.ulid()));
-                let by_id = sessions::id.nullable().eq(by_id).or(sessions::proxy_id.eq(by_proxy));
-                let by_id = by_id.or(sessions::profile_id.eq(by_profile));
-                rows = rows.filter(matches.nullable().or(by_id).assume_not_null());
-            }
-            if !filter.tags.is_empty() {
-                let wanted = Tags::parse(filter.tags.clone()).map(|wanted| tags_value(&wanted));
-                // What no session can bear, none bears.
-                let Ok(wanted) = wanted else { return Ok(page.cut(Vec::new())) };
-                rows = rows.filter(sessions::tags.contains(wanted));
-            }
-            let (limit, offset) = window(page);
-            let rows = rows.order((sessions::created_at.desc(), sessions::id.desc())).limit(limit).offset(offset);
-            Ok(page.cut(all(rows.select(SessionRow::as_select()).load(connection).await?)?))
+        let mut rows = shown(sessions::table.filter(sessions::project_id.eq(Column(project))).into_boxed());
+        rows = match filter.status {
+            StatusFilter::Active => rows.filter(sessions::state.eq("active")),
+            StatusFilter::Deleted => rows.filter(sessions::state.eq("ended")),
+            StatusFilter::All => rows,
         };
-        self.database.fetch("session.list", work).await
+        if let Some(query) = &filter.query {
+            let named = contains("sessions.name", query).or(contains("sessions.pool_name", query));
+            let named = named.or(sessions::id.eq_any(query.parse::<SessionId>().ok().map(Column))).nullable();
+            let named = named.or(sessions::proxy_id.eq_any(query.parse::<ProxyId>().ok().map(Column)));
+            let named = named.or(sessions::profile_id.eq_any(query.parse::<ProfileId>().ok().map(Column)));
+            rows = rows.filter(named.assume_not_null());
+        }
+        if !filter.tags.is_empty() {
+            // What no session can bear, none bears.
+            let Ok(wanted) = Tags::parse(filter.tags.clone()) else { return Ok(page.cut(Vec::new())) };
+            rows = rows.filter(sessions::tags.contains(Column(wanted)));
+        }
+        let (limit, offset) = window(page);
+        let rows = rows.order((sessions::created_at.desc(), sessions::id.desc())).limit(limit).offset(offset);
+        self.database.page("session.list", page, rows.select(SessionRow::as_select())).await
     }
 
     async fn change(&self, id: SessionId, changes: &SessionUpdate) -> Result<Option<Created>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let name = changes.name.as_ref().map(|name| name.as_ref().map(|name| name.as_str().to_owned()));
-            let changed = SessionChange { name, tags: changes.tags.as_ref().map(tags_value) };
-            let row = sessions::table.find(uuid(id.ulid())).filter(sessions::state.eq("active"));
+            let changed = SessionChange { name: Stored::of(&changes.name), tags: Stored::of(&changes.tags) };
+            let row = active(id);
             let found = if changed.name.is_none() && changed.tags.is_none() {
-                row.count().get_result::<i64>(connection).await? == 1
+                counted(connection, row.count()).await? == 1
             } else {
                 diesel::update(row).set(changed).execute(connection).await? == 1
             };
             Ok(found.then_some(Created::Yes))
         };
-        self.database.transaction_or("session.change", work, |error| name_taken(error).map(Some)).await
+        let name_taken = if_violated(&[NAME_KEY], Some(Created::NameTaken));
+        self.database.transaction_or("session.change", work, name_taken).await
     }
 
     async fn set_viewport(&self, id: SessionId, viewport: Viewport) -> Result<(), StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let row = sessions::table.find(uuid(id.ulid())).filter(sessions::state.eq("active"));
-            let size = (
-                sessions::viewport_width.eq(int(viewport.width)),
-                sessions::viewport_height.eq(int(viewport.height)),
-                sessions::viewport_refresh_rate.eq(int(viewport.refresh_rate)),
-            );
-            diesel::update(row).set(size).execute(connection).await?;
-            Ok(())
-        };
-        self.database.call("session.set_viewport", work).await
+        let size = (
+            sessions::viewport_width.eq(Column(viewport.width)),
+            sessions::viewport_height.eq(Column(viewport.height)),
+            sessions::viewport_refresh_rate.eq(Column(viewport.refresh_rate)),
+        );
+        self.database.change("session.set_viewport", diesel::update(active(id)).set(size)).await
     }
 
     async fn set_proxy(&self, id: SessionId, proxy: Option<ProxyId>) -> Result<bool, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let proxy = proxy.map(|id| uuid(id.ulid()));
-            let row = sessions::table.find(uuid(id.ulid())).filter(sessions::state.eq("active"));
-            let changed = diesel::update(row).set(sessions::proxy_id.eq(proxy)).execute(connection).await?;
-            let browser = browsers::table.filter(browsers::session_id.eq(uuid(id.ulid())));
+            let proxy = proxy.map(Column);
+            let changed = diesel::update(active(id)).set(sessions::proxy_id.eq(proxy)).execute(connection).await?;
+            let browser = browsers::table.filter(browsers::session_id.eq(Column(id)));
             diesel::update(browser).set(browsers::proxy_id.eq(proxy)).execute(connection).await?;
             Ok(changed == 1)
         };
@@ -410,11 +334,10 @@ impl SessionRepository for PgSessions {
 
     async fn set_profile(&self, id: SessionId, profile: LoadedProfile) -> Result<bool, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let (id, version) = (uuid(id.ulid()), profile.version.map(|id| uuid(id.ulid())));
-            let row =
-                sessions::table.find(id).filter(sessions::state.eq("active")).filter(sessions::profile_id.is_null());
+            let version = profile.version.map(Column);
+            let row = active(id).filter(sessions::profile_id.is_null());
             let given = (
-                sessions::profile_id.eq(uuid(profile.id.ulid())),
+                sessions::profile_id.eq(Column(profile.id)),
                 sessions::profile_version_id.eq(version),
                 sessions::save_profile.eq(profile.save_changes),
             );
@@ -422,11 +345,11 @@ impl SessionRepository for PgSessions {
                 return Ok(false);
             }
             let given = (
-                browsers::profile_id.eq(uuid(profile.id.ulid())),
+                browsers::profile_id.eq(Column(profile.id)),
                 browsers::profile_version_id.eq(version),
                 browsers::save_profile.eq(profile.save_changes),
             );
-            let browser = browsers::table.filter(browsers::session_id.eq(id));
+            let browser = browsers::table.filter(browsers::session_id.eq(Column(id)));
             diesel::update(browser).set(given).execute(connection).await?;
             Ok(true)
         };
@@ -434,17 +357,13 @@ impl SessionRepository for PgSessions {
     }
 
     async fn set_telemetry(&self, id: SessionId, telemetry: Option<Capture>) -> Result<bool, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let row = sessions::table.find(uuid(id.ulid())).filter(sessions::state.eq("active"));
-            let telemetry = telemetry_value(telemetry.as_ref());
-            let changed = diesel::update(row).set(sessions::telemetry.eq(telemetry)).execute(connection).await?;
-            Ok(changed == 1)
-        };
-        self.database.call("session.set_telemetry", work).await
+        let telemetry: Option<Vec<String>> = Stored::of(&telemetry);
+        let row = diesel::update(active(id)).set(sessions::telemetry.eq(telemetry));
+        self.database.changed("session.set_telemetry", row).await
     }
 
     async fn note_activity(&self, news: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError> {
-        let (ids, times): (Vec<_>, Vec<_>) = news.iter().map(|(id, at)| (uuid(id.ulid()), *at)).unzip();
+        let (ids, times): (Vec<_>, Vec<_>) = news.iter().map(|(id, at)| (Column(*id), *at)).unzip();
         let work = async |connection: &mut AsyncPgConnection| {
             // Sorted, so that two of these never wait for one another's rows crosswise.
             let statement = diesel::sql_query(
@@ -469,9 +388,14 @@ fn shown(rows: Rows<'_>) -> Rows<'_> {
     rows.filter(sessions::state.ne("starting")).filter(had)
 }
 
+/// The session, while it is active.
+fn active(id: SessionId) -> Filter<Find<sessions::table, Column<SessionId>>, Eq<sessions::state, &'static str>> {
+    sessions::table.find(Column(id)).filter(sessions::state.eq("active"))
+}
+
 #[derive(AsChangeset)]
 #[diesel(table_name = sessions)]
 struct SessionChange {
-    name: Option<Option<String>>,
-    tags: Option<serde_json::Value>,
+    name: Option<Option<Column<LabelName>>>,
+    tags: Option<Column<Tags>>,
 }

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use casement_domain::StoreError;
 use casement_domain::storage::{StorageBounds, StorageRoom, StorageUsage};
+use casement_domain::{ProjectId, StoreError};
 use diesel::prelude::*;
 use diesel::sql_types::{Array, BigInt, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
-use uuid::Uuid;
 
-use crate::convert::uuid;
+use crate::column::Column;
 use crate::database::Database;
 use crate::error::CallError;
 
@@ -36,9 +35,9 @@ impl Kind {
 pub(crate) struct StorageLedger<'a> {
     bounds: &'a StorageBounds,
     kind: Kind,
-    used: BTreeMap<Uuid, u64>,
+    used: BTreeMap<Column<ProjectId>, u64>,
     node_used: u64,
-    added: BTreeMap<Uuid, u64>,
+    added: BTreeMap<Column<ProjectId>, u64>,
 }
 
 #[derive(Debug, QueryableByName)]
@@ -46,7 +45,7 @@ pub(crate) struct StorageLedger<'a> {
 struct StoredBytes {
     /// Nothing: of the node.
     #[diesel(sql_type = Nullable<SqlUuid>)]
-    project_id: Option<Uuid>,
+    project_id: Option<Column<ProjectId>>,
     #[diesel(sql_type = BigInt)]
     bytes: i64,
 }
@@ -56,14 +55,14 @@ impl<'a> StorageLedger<'a> {
         connection: &mut AsyncPgConnection,
         bounds: &'a StorageBounds,
         kind: Kind,
-        projects: Vec<Uuid>,
+        projects: Vec<Column<ProjectId>>,
     ) -> Result<Self, CallError> {
         let rows: Vec<StoredBytes> = diesel::sql_query(
             "SELECT project_id, sum(bytes)::bigint AS bytes FROM stored_bytes WHERE project_id = ANY($1) GROUP BY project_id
              UNION ALL SELECT NULL, coalesce(sum(bytes), 0)::bigint FROM stored_bytes WHERE node_id = $2",
         )
         .bind::<Array<SqlUuid>, _>(projects)
-        .bind::<SqlUuid, _>(uuid(bounds.node.ulid()))
+        .bind::<SqlUuid, _>(Column(bounds.node))
         .load(connection)
         .await?;
         let mut ledger = Self { bounds, kind, used: BTreeMap::new(), node_used: 0, added: BTreeMap::new() };
@@ -78,12 +77,12 @@ impl<'a> StorageLedger<'a> {
     }
 
     /// What is left for a project.
-    pub(crate) fn room(&self, project: Uuid) -> StorageRoom {
+    pub(crate) fn room(&self, project: Column<ProjectId>) -> StorageRoom {
         self.bounds.room(self.used.get(&project).copied().unwrap_or(0), self.node_used)
     }
 
     /// So many bytes are stored for a project.
-    pub(crate) fn add(&mut self, project: Uuid, bytes: u64) {
+    pub(crate) fn add(&mut self, project: Column<ProjectId>, bytes: u64) {
         if bytes > 0 {
             for of in [&mut self.used, &mut self.added] {
                 let all = of.entry(project).or_default();
@@ -103,15 +102,15 @@ impl<'a> StorageLedger<'a> {
         if self.added.is_empty() {
             return Ok(());
         }
-        let (projects, bytes): (Vec<Uuid>, Vec<i64>) =
-            self.added.into_iter().map(|(project, bytes)| (project, i64::try_from(bytes).unwrap_or(i64::MAX))).unzip();
+        let (projects, bytes): (Vec<Column<ProjectId>>, Vec<Column<u64>>) =
+            self.added.into_iter().map(|(project, bytes)| (project, Column(bytes))).unzip();
         diesel::sql_query(
             "INSERT INTO stored_bytes (project_id, node_id, day_at, kind, bytes)
              SELECT project_id, $1, date_trunc('day', coalesce($2, now()), 'UTC'), $3, bytes
              FROM unnest($4, $5) AS added (project_id, bytes) ORDER BY project_id
              ON CONFLICT (project_id, node_id, day_at, kind) DO UPDATE SET bytes = stored_bytes.bytes + excluded.bytes",
         )
-        .bind::<SqlUuid, _>(uuid(self.bounds.node.ulid()))
+        .bind::<SqlUuid, _>(Column(self.bounds.node))
         .bind::<Nullable<Timestamptz>, _>(now)
         .bind::<Text, _>(self.kind.as_str())
         .bind::<Array<SqlUuid>, _>(projects)

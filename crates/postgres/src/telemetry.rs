@@ -7,15 +7,15 @@ use std::collections::{BTreeSet, HashMap};
 use async_trait::async_trait;
 use casement_domain::storage::{ROW_BYTES, StorageBounds, StorageLimit};
 use casement_domain::telemetry::{
-    Batch, Event, EventCategory, NumberedEvent, Order, SequenceState, Span, StoredBatch, TelemetryStore, number,
+    Batch, Event, NumberedEvent, Order, SequenceState, Span, StoredBatch, TelemetryStore, number,
 };
-use casement_domain::{SessionId, StoreError};
+use casement_domain::{ProjectId, SessionId, StoreError};
 use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
-use uuid::Uuid;
+use ulid::Ulid;
 
-use crate::convert::{by_text, uuid};
+use crate::column::Column;
 use crate::database::Database;
 use crate::error::BadRow;
 use crate::partitions::{self, Partitioned};
@@ -43,76 +43,65 @@ impl PgTelemetry {
 /// A count as its row holds it.
 #[derive(Debug, Queryable)]
 struct CountRow {
-    session_id: Uuid,
-    last_seq: i64,
+    session_id: Column<SessionId>,
+    last_seq: Column<u64>,
     last_at: OffsetDateTime,
-    agent_seq: i64,
+    agent_seq: Column<u64>,
     /// What was stored last.
-    last_batch: Uuid,
-    bytes: i64,
-    untold: i64,
-    storage_limit: Option<String>,
+    last_batch: Column<Ulid>,
+    bytes: Column<u64>,
+    untold: Column<u64>,
+    storage_limit: Option<Column<StorageLimit>>,
     told_at: OffsetDateTime,
 }
 
-fn counted(row: &CountRow) -> Result<SequenceState, BadRow> {
-    let number = |column, value| u64::try_from(value).map_err(|error| BadRow::new(column, error));
-    let limit = row.storage_limit.clone();
-    let limit =
-        limit.map(|limit| by_text("telemetry_counts.storage_limit", &StorageLimit::ALL, StorageLimit::as_str, limit));
-    Ok(SequenceState {
-        last_seq: number("telemetry_counts.last_seq", row.last_seq)?,
-        last_at: row.last_at,
-        agent_seq: number("telemetry_counts.agent_seq", row.agent_seq)?,
-        bytes: number("telemetry_counts.bytes", row.bytes)?,
-        untold: number("telemetry_counts.untold", row.untold)?,
-        limit: limit.transpose()?,
-        reported_at: row.told_at,
-    })
+impl CountRow {
+    fn state(&self) -> SequenceState {
+        SequenceState {
+            last_seq: self.last_seq.0,
+            last_at: self.last_at,
+            agent_seq: self.agent_seq.0,
+            bytes: self.bytes.0,
+            untold: self.untold.0,
+            limit: self.storage_limit.map(|limit| limit.0),
+            reported_at: self.told_at,
+        }
+    }
 }
 
 /// Nothing for an event that would make the page too long.
-fn numbered(Row { seq, at, category, body }: Row) -> Option<Result<NumberedEvent, BadRow>> {
-    let body = body?.into();
-    let numbered = || {
-        let category = by_text("telemetry_events.category", &EventCategory::ALL, EventCategory::as_str, category)?;
-        let seq = u64::try_from(seq).map_err(|error| BadRow::new("telemetry_events.seq", error))?;
-        Ok(NumberedEvent { seq, at, event: Event { category, at, body } })
-    };
-    Some(numbered())
-}
-
-fn int(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
+fn numbered(Row { seq: Column(seq), at, category: Column(category), body }: Row) -> Option<NumberedEvent> {
+    Some(NumberedEvent { seq, at, event: Event { category, at, body: body?.into() } })
 }
 
 #[async_trait]
 impl TelemetryStore for PgTelemetry {
     async fn append(&self, batches: &[Batch], now: OffsetDateTime) -> Result<Vec<StoredBatch>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let sessions: Vec<Uuid> = batches.iter().map(|batch| uuid(batch.session.ulid())).collect();
+            let sessions: Vec<Column<SessionId>> = batches.iter().map(|batch| Column(batch.session)).collect();
             let held: Vec<CountRow> = Hold { sessions: sessions.clone() }.load(connection).await?;
-            let held: HashMap<Uuid, CountRow> = held.into_iter().map(|row| (row.session_id, row)).collect();
+            let held: HashMap<_, CountRow> = held.into_iter().map(|row| (row.session_id, row)).collect();
             let projects =
                 sessions::table.filter(sessions::id.eq_any(sessions)).select((sessions::id, sessions::project_id));
-            let projects: HashMap<Uuid, Uuid> = projects.load(connection).await?.into_iter().collect();
-            let requested: BTreeSet<Uuid> = projects.values().copied().collect();
+            let projects: HashMap<Column<SessionId>, Column<ProjectId>> =
+                projects.load(connection).await?.into_iter().collect();
+            let requested: BTreeSet<_> = projects.values().copied().collect();
             let mut ledger =
                 StorageLedger::open(connection, &self.bounds, Kind::Telemetry, requested.into_iter().collect()).await?;
             let (mut append, mut advance, mut stored) = (Append::default(), Advance::default(), Vec::new());
             for batch in batches {
-                let id = uuid(batch.session.ulid());
+                let id = Column(batch.session);
                 let none = || BadRow::new("telemetry_counts", "no row is held");
                 let (row, project) = held.get(&id).zip(projects.get(&id).copied()).ok_or_else(none)?;
-                let before = counted(row)?;
+                let before = row.state();
                 let (mut counted, mut events) = (before, Vec::new());
-                if row.last_batch != uuid(batch.id) {
+                if row.last_batch.0 != batch.id {
                     let mut room = ledger.room(project);
                     room.session = self.bounds.budgets.session.saturating_sub(before.bytes);
                     events = number(&mut counted, batch.items.clone(), now, &mut room);
                     ledger.add(project, counted.bytes - before.bytes);
                     append.add(id, &events);
-                    advance.add(id, &counted, uuid(batch.id));
+                    advance.add(id, &counted, Column(batch.id));
                 }
                 stored.push(StoredBatch { session: batch.session, before: before.last_seq, counted, events });
             }
@@ -130,10 +119,10 @@ impl TelemetryStore for PgTelemetry {
 
     async fn page(&self, session: SessionId, span: &Span) -> Result<(Vec<NumberedEvent>, bool), StoreError> {
         let page = Page {
-            session: uuid(session.ulid()),
+            session: Column(session),
             since: span.since,
             until: span.until,
-            behind: span.behind.map(int),
+            behind: span.behind.map(Column),
             categories: span.categories.iter().map(|category| category.as_str().to_owned()).collect(),
             limit: i64::from(span.limit) + 1,
             newest_first: span.order == Order::Descending,
@@ -141,8 +130,8 @@ impl TelemetryStore for PgTelemetry {
         let work = async |connection: &mut AsyncPgConnection| {
             let rows: Vec<Row> = page.load(connection).await?;
             let found = rows.len();
-            let rows = rows.into_iter().take(span.limit as usize).map_while(numbered);
-            let events: Vec<NumberedEvent> = rows.collect::<Result<_, _>>()?;
+            let rows = rows.into_iter().take(span.limit as usize);
+            let events: Vec<NumberedEvent> = rows.map_while(numbered).collect();
             let more = found > events.len();
             Ok((events, more))
         };
@@ -151,9 +140,9 @@ impl TelemetryStore for PgTelemetry {
 
     async fn counted(&self, session: SessionId) -> Result<SequenceState, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let row = telemetry_counts::table.find(uuid(session.ulid()));
+            let row = telemetry_counts::table.find(Column(session));
             let row: Option<CountRow> = row.get_result(connection).await.optional()?;
-            Ok(row.as_ref().map(counted).transpose()?.unwrap_or(SequenceState::NOTHING))
+            Ok(row.as_ref().map_or(SequenceState::NOTHING, CountRow::state))
         };
         self.database.fetch("telemetry.counted", work).await
     }
@@ -169,7 +158,7 @@ impl TelemetryStore for PgTelemetry {
                  FROM sessions s WHERE s.id = c.session_id AND s.state <> 'ended' AND s.created_at < $1 AND c.bytes > 0",
             )
             .bind::<diesel::sql_types::Timestamptz, _>(oldest)
-            .bind::<diesel::sql_types::BigInt, _>(int(ROW_BYTES))
+            .bind::<diesel::sql_types::BigInt, _>(Column(ROW_BYTES))
             .execute(connection)
             .await?;
             // A session that lives goes on counting.
@@ -187,9 +176,9 @@ impl TelemetryStore for PgTelemetry {
 }
 
 impl Append {
-    fn add(&mut self, session: Uuid, events: &[NumberedEvent]) {
+    fn add(&mut self, session: Column<SessionId>, events: &[NumberedEvent]) {
         for NumberedEvent { seq, at, event } in events {
-            self.push(session, int(*seq), *at, event.category.as_str(), &event.body);
+            self.push(session, Column(*seq), *at, event.category.as_str(), &event.body);
         }
     }
 }

@@ -8,8 +8,9 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Uuid as SqlUuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
-use crate::convert::{count, uuid};
+use crate::column::Column;
 use crate::error::CallError;
+use crate::query::count;
 use crate::schema::{
     auth_connections, browser_pools, credentials, deployments, extensions, invocations, profiles, projects, proxies,
     sessions,
@@ -85,9 +86,9 @@ pub(crate) async fn of(
     organization: OrganizationId,
     pool: Option<PoolId>,
 ) -> Result<CurrentUsage, CallError> {
-    let query = diesel::sql_query(USED).bind::<SqlUuid, _>(uuid(organization.ulid()));
-    let query = query.bind::<SqlUuid, _>(uuid(project.ulid()));
-    let query = query.bind::<Nullable<SqlUuid>, _>(pool.map(|id| uuid(id.ulid())));
+    let query = diesel::sql_query(USED).bind::<SqlUuid, _>(Column(organization));
+    let query = query.bind::<SqlUuid, _>(Column(project));
+    let query = query.bind::<Nullable<SqlUuid>, _>(pool.map(Column));
     let row: UsedRow = query.get_result(connection).await?;
     let usage = |on_demand, pooled, beyond, invocations| Usage {
         on_demand: count(on_demand),
@@ -108,10 +109,10 @@ pub(crate) async fn invocations(
     project: ProjectId,
     organization: OrganizationId,
 ) -> Result<(Usage, Usage), CallError> {
-    let of_it = projects::table.filter(projects::organization_id.eq(uuid(organization.ulid()))).select(projects::id);
+    let of_it = projects::table.filter(projects::organization_id.eq(Column(organization))).select(projects::id);
     let running = invocations::table.filter(invocations::status.eq_any(["queued", "running"]));
     let running = running.filter(invocations::project_id.eq_any(of_it));
-    let mine = dsl::count(invocations::id).aggregate_filter(invocations::project_id.eq(uuid(project.ulid())));
+    let mine = dsl::count(invocations::id).aggregate_filter(invocations::project_id.eq(Column(project)));
     let (mine, all): (i64, i64) = running.select((mine, dsl::count(invocations::id))).get_result(connection).await?;
     let usage = |found| Usage { invocations: count(found), ..Usage::default() };
     Ok((usage(mine), usage(all)))
@@ -122,7 +123,7 @@ pub(crate) async fn resources_of(
     connection: &mut AsyncPgConnection,
     id: ProjectId,
 ) -> Result<Vec<ResourceCount>, CallError> {
-    let id = uuid(id.ulid());
+    let id = Column(id);
     let living = sessions::table.filter(not(sessions::state.eq("ended"))).filter(sessions::project_id.eq(id));
     let pools =
         browser_pools::table.filter(browser_pools::deleted_at.is_null()).filter(browser_pools::project_id.eq(id));

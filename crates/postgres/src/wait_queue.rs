@@ -1,39 +1,41 @@
-//! The waiting line of each pool.
+//! The wait queue of each pool.
 //!
-//! When nobody waits, [`WaitQueue::take_now`] leases in one statement. Otherwise a caller enters the line and looks
+//! When nobody waits, [`WaitQueue::take_now`] leases in one statement. Otherwise a caller enters the wait queue and looks
 //! once; from then on whoever makes a browser ready hands it, in the same transaction, to the oldest living ticket, and
 //! the ticket's node is notified when that transaction commits.
 //!
-//! Whoever makes a browser idle holds the pool's line (an advisory lock) from before it does so until it commits, and
-//! whoever has entered the line looks while holding it too. So either the look sees the browser, or the other one sees
+//! Whoever makes a browser idle holds the pool's wait queue (an advisory lock) from before it does so until it commits, and
+//! whoever has entered the wait queue looks while holding it too. So either the look sees the browser, or the other one sees
 //! the ticket: no browser is left idle beside a caller who waits.
 
-pub(crate) mod statements;
+mod statements;
 
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use casement_domain::audit::AuditEntry;
+use casement_domain::browser::StartUrl;
+use casement_domain::name::LabelName;
 use casement_domain::node::Node;
 use casement_domain::pool::{
     ImmediateLease, LeaseFrom, LeaseRequest, QueueEntered, QueueEntry, TicketOutcome, WaitQueue,
 };
-use casement_domain::session::{Session, SessionEvent};
-use casement_domain::{BrowserId, NodeId, PoolId, StoreError, TicketId};
+use casement_domain::session::{Session, SessionEvent, Tags};
+use casement_domain::{BrowserId, NodeId, PoolId, SessionId, StoreError, TicketId};
 use diesel::dsl::{exists, sql};
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 use crate::audit::{AuditRow, PgAudit};
-use crate::convert::{count, tags_value, telemetry_value, ulid, uuid};
+use crate::column::{Column, Stored};
 use crate::database::Database;
 use crate::error::CallError;
+use crate::notify::pg_notify;
+use crate::query::{all, count};
 use crate::schema::{browser_pools, browsers, pool_waiters};
 use crate::session::{self, SessionRow};
-pub(crate) use statements::pg_notify;
 use statements::{GrantTicket, LeaseIdleBrowser, LeaseKnownBrowser, LeaseTarget, pg_advisory_xact_lock};
 
 /// How long a record may lie before the statement that stores it: exports wait for its moment as long.
@@ -49,7 +51,7 @@ pub fn node_channel(node: NodeId) -> String {
     format!("casement_node_{node}")
 }
 
-/// The waiting line in PostgreSQL.
+/// The wait queue in PostgreSQL.
 #[derive(Clone, Debug)]
 pub struct PgWaitQueue {
     database: Database,
@@ -72,13 +74,13 @@ impl PgWaitQueue {
         take: impl AsyncFnOnce(&AsyncPgConnection) -> Result<Option<SessionRow>, CallError>,
     ) -> Result<ImmediateLease, StoreError> {
         let work = async |connection: &AsyncPgConnection| match take(connection).await {
-            Ok(Some(row)) => Ok(ImmediateLease::Leased(Box::new(Session::try_from(row)?))),
+            Ok(Some(row)) => Ok(ImmediateLease::Leased(Box::new(row.value()?))),
             Ok(None) if pool_lives(connection, pool).await? => Ok(ImmediateLease::Busy),
             Ok(None) => Ok(ImmediateLease::PoolGone),
-            Err(error) if error.violated() == Some("sessions_name_key") => Ok(ImmediateLease::NameTaken),
+            Err(error) if error.violated() == Some(session::NAME_KEY) => Ok(ImmediateLease::NameTaken),
             Err(error) => Err(error),
         };
-        let taken = self.database.lease("line.take_now", work).await;
+        let taken = self.database.lease("wait_queue.take_now", work).await;
         if !matches!(taken, Ok(ImmediateLease::Leased(_) | ImmediateLease::Busy)) {
             // A browser that was held for a moment and then not leased was invisible to whoever looked just then.
             self.look(pool, now).await?;
@@ -86,7 +88,7 @@ impl PgWaitQueue {
         taken
     }
 
-    /// Gives idle browsers to those in line, in a transaction of its own.
+    /// Gives idle browsers to those in the wait queue, in a transaction of its own.
     async fn look(&self, pool: PoolId, now: OffsetDateTime) -> Result<(), StoreError> {
         let looking = async |connection: &mut AsyncPgConnection| {
             hold(connection, pool).await?;
@@ -97,26 +99,26 @@ impl PgWaitQueue {
                 dissolve(connection, pool).await
             }
         };
-        self.database.transaction("line.look", looking).await
+        self.database.transaction("wait_queue.look", looking).await
     }
 }
 
 impl<'a> LeaseTarget<'a> {
     fn of(from: &LeaseFrom, lease: &'a LeaseRequest, now: OffsetDateTime) -> Self {
         Self {
-            pool: uuid(from.pool.ulid()),
-            session: uuid(lease.session.ulid()),
+            pool: Column(from.pool),
+            session: Column(lease.session),
             name: lease.name.as_ref().map(|name| name.as_str()),
             start_url: lease.start_url.as_ref().map(|url| url.as_str()),
-            tags: tags_value(&lease.tags),
-            telemetry: telemetry_value(lease.telemetry.as_ref()),
+            tags: Column(lease.tags.clone()),
+            telemetry: Stored::of(&lease.telemetry),
             now,
             unchanged_since: from.unchanged_since,
         }
     }
 }
 
-/// Holds the pool's line until the transaction ends. To be called before any row is touched.
+/// Holds the pool's wait queue until the transaction ends. To be called before any row is touched.
 pub(crate) async fn hold(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<(), CallError> {
     diesel::select(pg_advisory_xact_lock(lock_number(pool))).execute(connection).await?;
     Ok(())
@@ -129,17 +131,17 @@ fn lock_number(pool: PoolId) -> i64 {
 }
 
 pub(crate) async fn pool_lives(mut connection: &AsyncPgConnection, pool: PoolId) -> Result<bool, CallError> {
-    let row = browser_pools::table.find(uuid(pool.ulid())).filter(browser_pools::deleted_at.is_null());
+    let row = browser_pools::table.find(Column(pool)).filter(browser_pools::deleted_at.is_null());
     Ok(diesel::select(exists(row)).get_result(&mut connection).await?)
 }
 
-/// Gives idle browsers to those in line, the first first, until one of both is used up; the line is held.
+/// Gives idle browsers to those in the wait queue, the first first, until one of both is used up; the wait queue is held.
 pub(crate) async fn hand_over(
     connection: &mut AsyncPgConnection,
     pool: PoolId,
     at: OffsetDateTime,
 ) -> Result<(), CallError> {
-    let id = uuid(pool.ulid());
+    let id = Column(pool);
     let give = GrantTicket { pool: id, now: at, silent_after_seconds: Node::LOST_AFTER.as_seconds_f64() };
     loop {
         let idle = browsers::table.filter(browsers::pool_id.eq(id)).filter(browsers::state.eq("idle"));
@@ -148,60 +150,58 @@ pub(crate) async fn hand_over(
         if !diesel::select(exists(idle).and(exists(waiting))).get_result::<bool>(connection).await? {
             return Ok(());
         }
-        match (&give).get_result::<(Uuid, Uuid)>(connection).await.optional()? {
-            Some((ticket, node)) => report(connection, node, ticket).await?,
+        match (&give).get_result::<(Column<_>, Column<_>)>(connection).await.optional()? {
+            Some((Column(ticket), Column(node))) => report(connection, node, ticket).await?,
             None => return Ok(()),
         }
     }
 }
 
-/// The pool is deleted: nobody in its line gets anything.
+/// The pool is deleted: nobody in its wait queue gets anything.
 pub(crate) async fn dissolve(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<(), CallError> {
-    let waiting = pool_waiters::table.filter(pool_waiters::pool_id.eq(uuid(pool.ulid())));
+    let waiting = pool_waiters::table.filter(pool_waiters::pool_id.eq(Column(pool)));
     let waiting = waiting.filter(pool_waiters::outcome.is_null());
     let reported = diesel::update(waiting).set(pool_waiters::outcome.eq("pool_gone"));
     let reported = reported.returning((pool_waiters::node_id, pool_waiters::id));
-    for (node, ticket) in reported.get_results::<(Uuid, Uuid)>(connection).await? {
+    for (Column(node), Column(ticket)) in reported.get_results::<(Column<_>, Column<_>)>(connection).await? {
         report(connection, node, ticket).await?;
     }
     Ok(())
 }
 
 /// Sends the news when the transaction commits.
-async fn report(connection: &mut AsyncPgConnection, node: Uuid, ticket: Uuid) -> Result<(), CallError> {
-    let channel = node_channel(NodeId::from_ulid(ulid(node)));
-    let payload = TicketId::from_ulid(ulid(ticket)).to_string();
-    diesel::select(pg_notify(channel, payload)).execute(connection).await?;
+async fn report(connection: &mut AsyncPgConnection, node: NodeId, ticket: TicketId) -> Result<(), CallError> {
+    diesel::select(pg_notify(node_channel(node), ticket.to_string())).execute(connection).await?;
     Ok(())
 }
 
 #[derive(Insertable)]
 #[diesel(table_name = pool_waiters)]
 struct WaiterRow {
-    id: Uuid,
-    pool_id: Uuid,
-    node_id: Uuid,
+    id: Column<TicketId>,
+    pool_id: Column<PoolId>,
+    node_id: Column<NodeId>,
     position: Option<i64>,
-    session_id: Uuid,
-    name: Option<String>,
-    start_url: Option<String>,
-    tags: serde_json::Value,
+    session_id: Column<SessionId>,
+    name: Option<Column<LabelName>>,
+    start_url: Option<Column<StartUrl>>,
+    tags: Column<Tags>,
     telemetry: Option<Vec<String>>,
     created_at: OffsetDateTime,
 }
 
 fn waiter_row(place: &QueueEntry, at: OffsetDateTime) -> WaiterRow {
-    let lease = &place.lease;
+    let lease = place.lease.clone();
     WaiterRow {
-        id: uuid(place.ticket.ulid()),
-        pool_id: uuid(place.pool.ulid()),
-        node_id: uuid(place.node.ulid()),
+        id: Column(place.ticket),
+        pool_id: Column(place.pool),
+        node_id: Column(place.node),
         position: place.position,
-        session_id: uuid(lease.session.ulid()),
-        name: lease.name.as_ref().map(|name| name.as_str().to_owned()),
-        start_url: lease.start_url.as_ref().map(|url| url.as_str().to_owned()),
-        tags: tags_value(&lease.tags),
-        telemetry: telemetry_value(lease.telemetry.as_ref()),
+        session_id: Column(lease.session),
+        name: lease.name.map(Column),
+        start_url: lease.start_url.map(Column),
+        tags: Column(lease.tags),
+        telemetry: Stored::of(&lease.telemetry),
         created_at: at,
     }
 }
@@ -210,10 +210,10 @@ fn waiter_row(place: &QueueEntry, at: OffsetDateTime) -> WaiterRow {
 async fn outcome_of(
     connection: &mut AsyncPgConnection,
     outcome: Option<&str>,
-    session_id: Uuid,
+    session: SessionId,
 ) -> Result<TicketOutcome, CallError> {
     Ok(match outcome {
-        Some("granted") => match session::find(connection, session_id).await? {
+        Some("granted") => match session::find(connection, session).await? {
             Some(session) => TicketOutcome::Granted(Box::new(session)),
             None => TicketOutcome::Gone,
         },
@@ -263,7 +263,7 @@ impl WaitQueue for PgWaitQueue {
             let Some(owner) = self.audit.owner(connection, record).await? else { return Ok(None) };
             let record = AuditRow::of(record, &owner);
             let taking =
-                LeaseKnownBrowser { taking: LeaseTarget::of(from, lease, now), browser: uuid(browser.ulid()), record };
+                LeaseKnownBrowser { taking: LeaseTarget::of(from, lease, now), browser: Column(browser), record };
             Ok(taking.get_result(&mut connection).await.optional()?)
         };
         self.taken(from.pool, now, take).await
@@ -281,7 +281,7 @@ impl WaitQueue for PgWaitQueue {
             let position: i64 = inserting.returning(pool_waiters::position).get_result(connection).await?;
             Ok(Some(position))
         };
-        let Some(position) = self.database.call("line.enter", entering).await? else {
+        let Some(position) = self.database.call("wait_queue.enter", entering).await? else {
             return Ok(QueueEntered::PoolGone);
         };
         self.look(place.pool, now).await?;
@@ -290,79 +290,78 @@ impl WaitQueue for PgWaitQueue {
 
     async fn outcome(&self, ticket: TicketId) -> Result<TicketOutcome, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let id = uuid(ticket.ulid());
+            let id = Column(ticket);
             let decided = pool_waiters::table.find(id).filter(pool_waiters::outcome.is_not_null());
             let leaving = diesel::delete(decided).returning((pool_waiters::outcome, pool_waiters::session_id));
-            let left: Option<(Option<String>, Uuid)> = leaving.get_result(connection).await.optional()?;
-            if let Some((outcome, session_id)) = left {
-                return outcome_of(connection, outcome.as_deref(), session_id).await;
+            let left: Option<(Option<String>, Column<SessionId>)> = leaving.get_result(connection).await.optional()?;
+            if let Some((outcome, Column(session))) = left {
+                return outcome_of(connection, outcome.as_deref(), session).await;
             }
             let there: bool = diesel::select(exists(pool_waiters::table.find(id))).get_result(connection).await?;
             Ok(if there { TicketOutcome::Waiting } else { TicketOutcome::Gone })
         };
-        self.database.transaction("line.outcome", work).await
+        self.database.transaction("wait_queue.outcome", work).await
     }
 
     async fn leave(&self, ticket: TicketId) -> Result<TicketOutcome, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let leaving = diesel::delete(pool_waiters::table.find(uuid(ticket.ulid())));
+            let leaving = diesel::delete(pool_waiters::table.find(Column(ticket)));
             let leaving = leaving.returning((pool_waiters::outcome, pool_waiters::session_id));
-            let left: Option<(Option<String>, Uuid)> = leaving.get_result(connection).await.optional()?;
+            let left: Option<(Option<String>, Column<SessionId>)> = leaving.get_result(connection).await.optional()?;
             match left {
-                Some((outcome, session_id)) => outcome_of(connection, outcome.as_deref(), session_id).await,
+                Some((outcome, Column(session))) => outcome_of(connection, outcome.as_deref(), session).await,
                 None => Ok(TicketOutcome::Gone),
             }
         };
-        self.database.transaction("line.leave", work).await
+        self.database.transaction("wait_queue.leave", work).await
     }
 
     async fn decided(&self, node: NodeId) -> Result<Vec<TicketId>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            diesel::sql_query(FORGET).bind::<sql_types::Uuid, _>(uuid(node.ulid())).execute(connection).await?;
-            let rows = pool_waiters::table.filter(pool_waiters::node_id.eq(uuid(node.ulid())));
+            diesel::sql_query(FORGET).bind::<sql_types::Uuid, _>(Column(node)).execute(connection).await?;
+            let rows = pool_waiters::table.filter(pool_waiters::node_id.eq(Column(node)));
             let rows = rows.filter(pool_waiters::outcome.is_not_null()).order(pool_waiters::position);
-            let ids: Vec<Uuid> = rows.select(pool_waiters::id).load(connection).await?;
+            let decided: Vec<TicketId> = all::<_, Column<_>, _>(connection, rows.select(pool_waiters::id)).await?;
             let idle = browsers::table.filter(browsers::pool_id.eq(pool_waiters::pool_id.nullable()));
             let idle = idle.filter(browsers::state.eq("idle"));
-            let stuck = pool_waiters::table.filter(pool_waiters::node_id.eq(uuid(node.ulid())));
+            let stuck = pool_waiters::table.filter(pool_waiters::node_id.eq(Column(node)));
             let stuck = stuck.filter(pool_waiters::outcome.is_null()).filter(exists(idle));
             let stuck = stuck
                 .select((pool_waiters::pool_id, sql::<sql_types::Timestamptz>("now()")))
                 .distinct_on(pool_waiters::pool_id);
-            let stuck: Vec<(Uuid, OffsetDateTime)> = stuck.load(connection).await?;
-            Ok((ids.into_iter().map(|id| TicketId::from_ulid(ulid(id))).collect::<Vec<_>>(), stuck))
+            let stuck: Vec<(Column<PoolId>, OffsetDateTime)> = stuck.load(connection).await?;
+            Ok((decided, stuck))
         };
-        let (decided, stuck) = self.database.call("line.decided", work).await?;
+        let (decided, stuck) = self.database.call("wait_queue.decided", work).await?;
         // The net under a server that was killed, or cut off, between freeing a browser and giving it on.
-        for (pool, at) in stuck {
-            self.look(PoolId::from_ulid(ulid(pool)), at).await?;
+        for (Column(pool), at) in stuck {
+            self.look(pool, at).await?;
         }
         Ok(decided)
     }
 
     async fn clear(&self, node: NodeId, now: OffsetDateTime) -> Result<(), StoreError> {
         let waiting = async |connection: &mut AsyncPgConnection| {
-            let rows = pool_waiters::table.filter(pool_waiters::node_id.eq(uuid(node.ulid())));
+            let rows = pool_waiters::table.filter(pool_waiters::node_id.eq(Column(node)));
             let undecided = rows.filter(pool_waiters::outcome.is_null());
             diesel::delete(undecided).execute(connection).await?;
-            let decided: Vec<Uuid> = rows.select(pool_waiters::id).load(connection).await?;
-            Ok(decided)
+            Ok(rows.select(pool_waiters::id).load::<Column<TicketId>>(connection).await?)
         };
-        let decided = self.database.call("line.clear", waiting).await?;
+        let decided = self.database.call("wait_queue.clear", waiting).await?;
         for ticket in decided {
-            // One after the other: each holds its pool's line, and two lines are never held at once.
+            // One after the other: each holds its pool's wait queue, and two are never held at once.
             let taking_back = async |connection: &mut AsyncPgConnection| {
                 let found = pool_waiters::table.find(ticket).select((pool_waiters::pool_id, pool_waiters::session_id));
-                let found: Option<(Uuid, Uuid)> = found.get_result(connection).await.optional()?;
-                let Some((pool, session_id)) = found else { return Ok(()) };
-                hold(connection, PoolId::from_ulid(ulid(pool))).await?;
+                let found: Option<(Column<PoolId>, Column<_>)> = found.get_result(connection).await.optional()?;
+                let Some((Column(pool), Column(session))) = found else { return Ok(()) };
+                hold(connection, pool).await?;
                 diesel::delete(pool_waiters::table.find(ticket)).execute(connection).await?;
-                match session::find(connection, session_id).await? {
+                match session::find(connection, session).await? {
                     Some(granted) => take_back(connection, granted, now).await,
                     None => Ok(()),
                 }
             };
-            self.database.transaction("line.take_back", taking_back).await?;
+            self.database.transaction("wait_queue.take_back", taking_back).await?;
         }
         Ok(())
     }
@@ -372,10 +371,9 @@ impl WaitQueue for PgWaitQueue {
             let waiting = pool_waiters::table.filter(pool_waiters::outcome.is_null()).group_by(pool_waiters::pool_id);
             let first = diesel::dsl::min(pool_waiters::created_at).assume_not_null();
             let lengths = waiting.select((pool_waiters::pool_id, diesel::dsl::count_star(), first));
-            let lengths: Vec<(Uuid, i64, OffsetDateTime)> = lengths.load(connection).await?;
-            let line = |(pool, number, since)| (PoolId::from_ulid(ulid(pool)), count(number), since);
-            Ok(lengths.into_iter().map(line).collect())
+            let lengths: Vec<(Column<_>, i64, OffsetDateTime)> = lengths.load(connection).await?;
+            Ok(lengths.into_iter().map(|(Column(pool), number, since)| (pool, count(number), since)).collect())
         };
-        self.database.fetch("line.lengths", work).await
+        self.database.fetch("wait_queue.lengths", work).await
     }
 }

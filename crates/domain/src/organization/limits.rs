@@ -132,6 +132,22 @@ pub struct LimitExceeded {
     pub requested: u32,
 }
 
+fn check(limit: Limit, cap: Option<u32>, used: u32, requested: u32) -> Result<(), LimitExceeded> {
+    match cap {
+        Some(value) if used.saturating_add(requested) > value => Err(LimitExceeded { limit, value, used, requested }),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that one more fits a limit of `value`, of which `used` are in use. Must be called while no other call can add
+/// one.
+///
+/// # Errors
+/// Returns the limit if it would be exceeded.
+pub fn admit_one(limit: Limit, value: u32, used: u32) -> Result<(), LimitExceeded> {
+    check(limit, Some(value), used, 1)
+}
+
 /// Checks that `ask` fits the limits of the project and of its organization, given their usage.
 ///
 /// `project` has the effective limits of the project: its own, else the organization's default for projects. Must be
@@ -144,10 +160,6 @@ pub fn admit(
     (organization, organization_usage): (&Caps, Usage),
     ask: CapacityRequest,
 ) -> Result<(), LimitExceeded> {
-    let check = |limit, cap: Option<u32>, used: u32, requested: u32| match cap {
-        Some(value) if used.saturating_add(requested) > value => Err(LimitExceeded { limit, value, used, requested }),
-        _ => Ok(()),
-    };
     let browsers = match ask {
         CapacityRequest::Invocation => {
             check(Limit::ProjectInvocations, project.concurrent_invocations, project_usage.invocations, 1)?;
@@ -213,6 +225,13 @@ mod tests {
         assert_eq!((refused.value, refused.used, refused.requested), (5, 5, 1));
         let refused = admit((&caps, usage), (&NONE, usage), CapacityRequest::Session).expect_err("five are leased");
         assert_eq!((refused.value, refused.used, refused.requested), (5, 5, 1));
+    }
+
+    #[test]
+    fn one_more_is_admitted_up_to_the_limit() {
+        assert_eq!(admit_one(Limit::ProjectPools, 2, 1), Ok(()));
+        let refused = LimitExceeded { limit: Limit::ProjectPools, value: 2, used: 2, requested: 1 };
+        assert_eq!(admit_one(Limit::ProjectPools, 2, 2), Err(refused));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use time::OffsetDateTime;
 use crate::field::{Fields, within};
 use crate::ids::ReplayId;
 use crate::session_operation::OperationError;
+use crate::text_enum::text_enum;
 
 /// A recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,15 +24,17 @@ pub struct Replay {
     pub detail: Option<String>,
 }
 
-/// The state of a recording. An incomplete recording never counts as finished.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplayState {
-    /// Frames are recorded, or the video is being completed.
-    Running,
-    /// The video is complete.
-    Finished,
-    /// Frames were missed, or the video could not be completed.
-    Failed,
+text_enum! {
+    /// The state of a recording. An incomplete recording never counts as finished.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ReplayState {
+        /// Frames are recorded, or the video is being completed.
+        Running => "running",
+        /// The video is complete.
+        Finished => "finished",
+        /// Frames were missed, or the video could not be completed.
+        Failed => "failed",
+    }
 }
 
 /// A recording to start.

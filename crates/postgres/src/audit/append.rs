@@ -2,15 +2,15 @@
 //! statement.
 
 use casement_domain::audit::{AuditEntry, NodeRun};
+use casement_domain::{ApiKeyId, AuditRecordId, NodeId, NodeRunId, OrganizationId, ProjectId};
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 use super::Owner;
-use crate::convert::uuid;
+use crate::column::Column;
 
 /// The columns that a record has, in the order of [`Columns`] and of [`AuditRow`].
 macro_rules! columns {
@@ -23,15 +23,15 @@ macro_rules! columns {
 /// Any number of records, one column after the other.
 #[derive(Debug)]
 struct Columns {
-    id: Vec<Uuid>,
-    organization: Vec<Uuid>,
+    id: Vec<Column<AuditRecordId>>,
+    organization: Vec<Column<OrganizationId>>,
     at: Vec<OffsetDateTime>,
     auth_strategy: Vec<String>,
     service: Vec<String>,
     user: Vec<String>,
     email: Vec<String>,
-    api_key: Vec<Option<Uuid>>,
-    project: Vec<Option<Uuid>>,
+    api_key: Vec<Option<Column<ApiKeyId>>>,
+    project: Vec<Option<Column<ProjectId>>>,
     client_ip: Vec<String>,
     domain: Vec<String>,
     method: Vec<String>,
@@ -51,15 +51,15 @@ impl Columns {
         }
         let text = |of: fn(&AuditEntry) -> &str| all(rows, |entry| of(entry).to_owned());
         Self {
-            id: all(rows, |entry| uuid(entry.id.ulid())),
+            id: all(rows, |entry| Column(entry.id)),
             organization: rows.iter().map(|(_, owner)| owner.organization).collect(),
             at: all(rows, |entry| entry.at),
             auth_strategy: text(|entry| entry.auth_strategy.as_str()),
             service: text(|entry| entry.service.as_str()),
             user: rows.iter().map(|(_, owner)| owner.user.clone()).collect(),
             email: rows.iter().map(|(_, owner)| owner.email.clone()).collect(),
-            api_key: all(rows, |entry| entry.api_key.map(|id| uuid(id.ulid()))),
-            project: all(rows, |entry| entry.project.map(|id| uuid(id.ulid()))),
+            api_key: all(rows, |entry| entry.api_key.map(Column)),
+            project: all(rows, |entry| entry.project.map(Column)),
             client_ip: text(|entry| &entry.client_ip),
             domain: text(|entry| &entry.domain),
             method: text(|entry| &entry.method),
@@ -85,10 +85,10 @@ impl Columns {
             out.push_sql(", ");
             out.push_bind_param::<Array<Text>, _>(texts)?;
         }
-        for ids in [&self.api_key, &self.project] {
-            out.push_sql(", ");
-            out.push_bind_param::<Array<Nullable<SqlUuid>>, _>(ids)?;
-        }
+        out.push_sql(", ");
+        out.push_bind_param::<Array<Nullable<SqlUuid>>, _>(&self.api_key)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Array<Nullable<SqlUuid>>, _>(&self.project)?;
         for texts in [&self.client_ip, &self.domain, &self.method, &self.path, &self.route] {
             out.push_sql(", ");
             out.push_bind_param::<Array<Text>, _>(texts)?;
@@ -112,7 +112,7 @@ impl Columns {
 #[derive(Debug, QueryId)]
 pub(super) struct Append {
     columns: Columns,
-    calls: Vec<Uuid>,
+    calls: Vec<Column<AuditRecordId>>,
 }
 
 impl Append {
@@ -140,13 +140,13 @@ impl QueryFragment<Pg> for Append {
 #[derive(Debug, QueryId)]
 pub(super) struct Begin {
     columns: Columns,
-    node: Uuid,
-    run: Uuid,
+    node: Column<NodeId>,
+    run: Column<NodeRunId>,
 }
 
 impl Begin {
     pub(super) fn of(rows: &[(&AuditEntry, Owner)], run: NodeRun) -> Self {
-        Self { columns: Columns::of(rows), node: uuid(run.node.ulid()), run: uuid(run.run.ulid()) }
+        Self { columns: Columns::of(rows), node: Column(run.node), run: Column(run.run) }
     }
 }
 
@@ -166,7 +166,7 @@ impl QueryFragment<Pg> for Begin {
 }
 
 /// Makes records of calls that nobody completes any more, as of $4 with the status $5: those of node $1 that are not of its run $2, and those
-/// of other nodes of which nothing was heard for $3 seconds, by the database's clock as in [`is_heard`](crate::node::is_heard).
+/// of other nodes of which nothing was heard for $3 seconds, by the database's clock as in [`is_alive`](crate::node::is_alive).
 pub(super) const RECOVER: &str = concat!(
     "WITH left_behind AS (
          DELETE FROM audit_records_pending
@@ -185,13 +185,13 @@ pub(super) const RECOVER: &str = concat!(
 /// One record that another statement stores, too.
 #[derive(Debug)]
 pub(crate) struct AuditRow<'a> {
-    id: Uuid,
-    organization: Uuid,
+    id: Column<AuditRecordId>,
+    organization: Column<OrganizationId>,
     at: OffsetDateTime,
     /// How its caller showed who it is, which service; who made the key, and that user's address.
     who: [&'a str; 4],
-    /// The key and the project.
-    credential: [Option<Uuid>; 2],
+    api_key: Option<Column<ApiKeyId>>,
+    project: Option<Column<ProjectId>>,
     /// From where, to which host, method, path, route.
     what: [&'a str; 5],
     status: i32,
@@ -204,11 +204,12 @@ pub(crate) struct AuditRow<'a> {
 impl<'a> AuditRow<'a> {
     pub(crate) fn of(entry: &'a AuditEntry, owner: &'a Owner) -> Self {
         Self {
-            id: uuid(entry.id.ulid()),
+            id: Column(entry.id),
             organization: owner.organization,
             at: entry.at,
             who: [entry.auth_strategy.as_str(), entry.service.as_str(), &owner.user, &owner.email],
-            credential: [entry.api_key.map(|id| uuid(id.ulid())), entry.project.map(|id| uuid(id.ulid()))],
+            api_key: entry.api_key.map(Column),
+            project: entry.project.map(Column),
             what: [&entry.client_ip, &entry.domain, &entry.method, &entry.path, &entry.route],
             status: i32::from(entry.status),
             duration_ms: i64::try_from(entry.duration_ms).unwrap_or(i64::MAX),
@@ -225,10 +226,10 @@ impl<'a> AuditRow<'a> {
         out.push_sql(", ");
         out.push_bind_param::<Timestamptz, _>(&self.at)?;
         texts(&self.who, out)?;
-        for id in &self.credential {
-            out.push_sql(", ");
-            out.push_bind_param::<Nullable<SqlUuid>, _>(id)?;
-        }
+        out.push_sql(", ");
+        out.push_bind_param::<Nullable<SqlUuid>, _>(&self.api_key)?;
+        out.push_sql(", ");
+        out.push_bind_param::<Nullable<SqlUuid>, _>(&self.project)?;
         texts(&self.what, out)?;
         out.push_sql(", ");
         out.push_bind_param::<Integer, _>(&self.status)?;

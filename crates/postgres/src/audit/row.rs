@@ -4,21 +4,21 @@ use super::*;
 
 #[derive(Debug)]
 pub(super) struct Row {
-    id: Uuid,
+    id: Column<AuditRecordId>,
     at: OffsetDateTime,
-    auth_strategy: String,
-    service: String,
+    auth_strategy: Column<AuthStrategy>,
+    service: Column<AuditService>,
     user_id: String,
     email: String,
-    api_key_id: Option<Uuid>,
-    project_id: Option<Uuid>,
+    api_key_id: Option<Column<ApiKeyId>>,
+    project_id: Option<Column<ProjectId>>,
     client_ip: String,
     domain: String,
     method: String,
     path: String,
     route: String,
-    status: i32,
-    duration_ms: i64,
+    status: Column<u16>,
+    duration_ms: Column<u64>,
     user_agent: String,
     request_id: String,
     count: i64,
@@ -65,29 +65,28 @@ impl<R> InOrder<'_, R> {
     {
         let field = diesel::row::Row::get(self.row, self.next).ok_or("a row of audit_records has too few columns")?;
         self.next += 1;
-        T::from_nullable_sql(field.value())
+        let bad = |why| BadRow::new(field.field_name().unwrap_or("a column"), why);
+        T::from_nullable_sql(field.value()).map_err(|why| bad(why).into())
     }
 }
 
 impl Row {
     pub(super) fn record(self, organization: OrganizationId) -> Result<AuditRecord, BadRow> {
-        let strategy = AuthStrategy::parse(&self.auth_strategy);
-        let service = AuditService::parse(&self.service);
         let user = (!self.user_id.is_empty()).then(|| self.user_id.parse::<UserId>()).transpose();
         let entry = AuditEntry {
-            id: AuditRecordId::from_ulid(ulid(self.id)),
+            id: self.id.0,
             at: self.at,
-            auth_strategy: strategy.ok_or_else(|| BadRow::new("auth_strategy", &self.auth_strategy))?,
-            service: service.ok_or_else(|| BadRow::new("service", &self.service))?,
-            api_key: self.api_key_id.map(|id| ApiKeyId::from_ulid(ulid(id))),
-            project: self.project_id.map(|id| ProjectId::from_ulid(ulid(id))),
+            auth_strategy: self.auth_strategy.0,
+            service: self.service.0,
+            api_key: self.api_key_id.map(|id| id.0),
+            project: self.project_id.map(|id| id.0),
             client_ip: self.client_ip,
             domain: self.domain,
             method: self.method,
             path: self.path,
             route: self.route,
-            status: u16::try_from(self.status).map_err(|error| BadRow::new("status", error))?,
-            duration_ms: u64::try_from(self.duration_ms).map_err(|error| BadRow::new("duration_ms", error))?,
+            status: self.status.0,
+            duration_ms: self.duration_ms.0,
             user_agent: self.user_agent,
             request_id: self.request_id,
             count: u32::try_from(self.count).map_err(|error| BadRow::new("count", error))?,

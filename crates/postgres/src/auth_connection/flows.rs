@@ -13,12 +13,13 @@ use uuid::Uuid;
 
 use super::AUTH_CHANNEL;
 use super::row::FlowRow;
-use crate::convert::{int, ulid, uuid};
+use crate::column::{Column, Stored};
 use crate::credential;
 use crate::error::CallError;
 use crate::node::is_alive;
+use crate::notify::pg_notify;
+use crate::query::{all, find, is_there};
 use crate::schema::{auth_connections, auth_flows, browsers, nodes, profiles, sessions};
-use crate::wait_queue::statements::pg_notify;
 
 const RUNNING: &str = "IN_PROGRESS";
 /// Connections whose login is to be looked at, held. One that is being logged in, or whose profile is loaded, is left for later.
@@ -30,7 +31,7 @@ const DUE: &str = "
         AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.profile_id = c.profile_id AND s.state <> 'ended')
     ORDER BY c.check_taken_at LIMIT $2 FOR UPDATE SKIP LOCKED";
 /// Flows that ended before, but the latest login and the latest look of each connection.
-const FORGET: &str = "
+pub(super) const FORGET: &str = "
     DELETE FROM auth_flows f WHERE f.status <> 'IN_PROGRESS' AND NOT f.open AND f.updated_at < $1
         AND EXISTS (
             SELECT 1 FROM auth_flows later WHERE later.connection_id = f.connection_id
@@ -40,18 +41,27 @@ const FORGET: &str = "
 #[derive(QueryableByName)]
 struct Id {
     #[diesel(sql_type = sql_types::Uuid)]
-    id: Uuid,
+    id: Column<AuthConnectionId>,
 }
 
 /// Tells whoever follows the connection, once the transaction is done.
-pub(super) async fn report(connection: &mut AsyncPgConnection, id: Uuid) -> Result<(), CallError> {
-    let payload = AuthConnectionId::from_ulid(ulid(id)).to_string();
-    diesel::select(pg_notify(AUTH_CHANNEL, payload)).execute(connection).await?;
+pub(super) async fn report(connection: &mut AsyncPgConnection, id: AuthConnectionId) -> Result<(), CallError> {
+    diesel::select(pg_notify(AUTH_CHANNEL, id.to_string())).execute(connection).await?;
     Ok(())
 }
 
+/// Holds the connection until the transaction ends, so that two do not begin a flow of it at once, and it is not deleted meanwhile.
+/// `false` if it is not there.
+pub(super) async fn hold(connection: &mut AsyncPgConnection, id: AuthConnectionId) -> Result<bool, CallError> {
+    let row = auth_connections::table.find(Column(id)).select(auth_connections::id);
+    is_there(connection, row.for_update()).await
+}
+
 /// The latest login of each of these connections.
-pub(super) async fn latest(connection: &mut AsyncPgConnection, ids: &[Uuid]) -> Result<Vec<FlowRow>, CallError> {
+pub(super) async fn latest(
+    connection: &mut AsyncPgConnection,
+    ids: &[Column<AuthConnectionId>],
+) -> Result<Vec<FlowRow>, CallError> {
     let rows = auth_flows::table.filter(auth_flows::connection_id.eq_any(ids));
     let rows = rows.filter(auth_flows::kind.ne(FlowKind::HealthCheck.as_str())).select(FlowRow::as_select());
     let order = (auth_flows::connection_id, auth_flows::created_at.desc(), auth_flows::id.desc());
@@ -59,17 +69,13 @@ pub(super) async fn latest(connection: &mut AsyncPgConnection, ids: &[Uuid]) -> 
 }
 
 pub(super) async fn begin(connection: &mut AsyncPgConnection, flow: &Flow) -> Result<FlowBegun, CallError> {
-    let id = uuid(flow.connection.ulid());
-    let row = auth_connections::table.find(id).select(auth_connections::id);
-    // Held, so that two do not begin at once, and it is not deleted meanwhile.
-    let held: Option<Uuid> = row.for_update().get_result(connection).await.optional()?;
-    if held.is_none() {
+    if !hold(connection, flow.connection).await? {
         return Ok(FlowBegun::Gone);
     }
-    let of_it = auth_flows::table.filter(auth_flows::connection_id.eq(id)).filter(auth_flows::status.eq(RUNNING));
-    let running: Vec<FlowRow> = of_it.select(FlowRow::as_select()).for_update().load(connection).await?;
-    for row in running {
-        let running = Flow::try_from(row)?;
+    let of_it = auth_flows::table.filter(auth_flows::connection_id.eq(Column(flow.connection)));
+    let running = of_it.filter(auth_flows::status.eq(RUNNING)).select(FlowRow::as_select()).for_update();
+    let running: Vec<Flow> = all(connection, running).await?;
+    for running in running {
         if (running.kind == FlowKind::HealthCheck) != (flow.kind == FlowKind::HealthCheck) {
             continue;
         }
@@ -80,30 +86,30 @@ pub(super) async fn begin(connection: &mut AsyncPgConnection, flow: &Flow) -> Re
         let expired = expired.unwrap_or_else(|_| unreachable!("a flow that goes on can expire"));
         put(connection, &expired).await?;
     }
-    diesel::insert_into(auth_flows::table).values(FlowRow::from(flow)).execute(connection).await?;
-    report(connection, id).await?;
+    diesel::insert_into(auth_flows::table).values(FlowRow::of(flow)).execute(connection).await?;
+    report(connection, flow.connection).await?;
     Ok(FlowBegun::Yes)
 }
 
 /// Stores what the flow is now, if it was not stored since it was read; whether it was.
 pub(super) async fn put(connection: &mut AsyncPgConnection, flow: &Flow) -> Result<bool, CallError> {
-    let seen = auth_flows::table.find(uuid(flow.id.ulid())).filter(auth_flows::status.eq(RUNNING));
+    let seen = auth_flows::table.find(Column(flow.id)).filter(auth_flows::status.eq(RUNNING));
     let seen = seen.filter(auth_flows::revision.eq(flow.revision));
-    let next = FlowRow { revision: flow.revision + 1, ..FlowRow::from(flow) };
+    let mut next = FlowRow::of(flow);
+    next.revision += 1;
     let stored = diesel::update(seen).set(next).execute(connection).await? == 1;
     if stored {
-        report(connection, uuid(flow.connection.ulid())).await?;
+        report(connection, flow.connection).await?;
     }
     Ok(stored)
 }
 
 /// What the end of a flow does to its connection, which is held.
 pub(super) async fn conclude(connection: &mut AsyncPgConnection, flow: &Flow, end: &FlowEnd) -> Result<(), CallError> {
-    let row = auth_connections::table.find(uuid(flow.connection.ulid()));
+    let row = auth_connections::table.find(Column(flow.connection));
     if let Some(status) = end.status {
         // A login is a look, too: the next is due after the interval.
-        let known =
-            (auth_connections::status.eq(status.as_str()), auth_connections::check_taken_at.eq(flow.updated_at));
+        let known = (auth_connections::status.eq(Column(status)), auth_connections::check_taken_at.eq(flow.updated_at));
         diesel::update(row).set(known).execute(connection).await?;
     }
     if let Some(needs) = &end.needs {
@@ -143,13 +149,13 @@ pub(super) async fn let_save(
     over: bool,
 ) -> Result<ProfileSavePermission, CallError> {
     // Held against the deletion of its connection, which takes the right away again.
-    let row = auth_flows::table.find(uuid(flow.id.ulid())).filter(auth_flows::status.eq(RUNNING));
-    let held: Option<Uuid> = row.select(auth_flows::id).for_update().get_result(connection).await.optional()?;
-    let id = uuid(flow.session.ulid());
+    let row = auth_flows::table.find(Column(flow.id)).filter(auth_flows::status.eq(RUNNING));
+    let held = is_there(connection, row.select(auth_flows::id).for_update()).await?;
+    let id = Column(flow.session);
     let session = sessions::table.find(id).filter(sessions::state.eq("active"));
     let loaded = session.select((sessions::profile_id, sessions::profile_version_id, sessions::save_profile));
     let loaded: Option<(Option<Uuid>, Option<Uuid>, bool)> = loaded.get_result(connection).await.optional()?;
-    let (Some(_), Some((profile, loaded, may))) = (held, loaded) else { return Ok(ProfileSavePermission::No) };
+    let Some((profile, loaded, may)) = loaded.filter(|_| held) else { return Ok(ProfileSavePermission::No) };
     if may {
         return Ok(ProfileSavePermission::Yes);
     }
@@ -177,8 +183,11 @@ pub(super) async fn let_save(
 
 /// Cancels the flows of a connection that is being deleted, and forgets those of which nothing is left. Their sessions, none of which
 /// may save its profile any more.
-pub(super) async fn cancel(connection: &mut AsyncPgConnection, id: Uuid) -> Result<Vec<SessionId>, CallError> {
-    let of_it = auth_flows::table.filter(auth_flows::connection_id.eq(id));
+pub(super) async fn cancel(
+    connection: &mut AsyncPgConnection,
+    id: AuthConnectionId,
+) -> Result<Vec<SessionId>, CallError> {
+    let of_it = auth_flows::table.filter(auth_flows::connection_id.eq(Column(id)));
     let nothing_left = of_it.filter(auth_flows::status.ne(RUNNING)).filter(auth_flows::open.eq(false));
     diesel::delete(nothing_left).execute(connection).await?;
     let ended = (
@@ -190,16 +199,16 @@ pub(super) async fn cancel(connection: &mut AsyncPgConnection, id: Uuid) -> Resu
     let running = of_it.filter(auth_flows::status.eq(RUNNING));
     diesel::update(running).set(ended).execute(connection).await?;
     diesel::delete(of_it.filter(auth_flows::open.eq(false))).execute(connection).await?;
-    let left: Vec<Uuid> = of_it.select(auth_flows::session_id).load(connection).await?;
+    let left: Vec<Column<SessionId>> = of_it.select(auth_flows::session_id).load(connection).await?;
     let mute = sessions::table.filter(sessions::id.eq_any(&left));
     diesel::update(mute).set(sessions::save_profile.eq(false)).execute(connection).await?;
     let mute = browsers::table.filter(browsers::session_id.eq_any(&left));
     diesel::update(mute).set(browsers::save_profile.eq(false)).execute(connection).await?;
-    Ok(left.into_iter().map(|id| SessionId::from_ulid(ulid(id))).collect())
+    Ok(left.value()?)
 }
 
-pub(super) async fn closed(connection: &mut AsyncPgConnection, id: Uuid) -> Result<(), CallError> {
-    let row = auth_flows::table.find(id).filter(auth_flows::status.ne(RUNNING));
+pub(super) async fn closed(connection: &mut AsyncPgConnection, id: AuthFlowId) -> Result<(), CallError> {
+    let row = auth_flows::table.find(Column(id)).filter(auth_flows::status.ne(RUNNING));
     diesel::update(row).set(auth_flows::open.eq(false)).execute(connection).await?;
     let connections = auth_connections::table.select(auth_connections::id);
     let orphan = row.filter(auth_flows::connection_id.ne_all(connections));
@@ -208,16 +217,13 @@ pub(super) async fn closed(connection: &mut AsyncPgConnection, id: Uuid) -> Resu
 }
 
 pub(super) async fn to_carry(connection: &mut AsyncPgConnection, node: NodeId) -> Result<Vec<OrphanedFlow>, CallError> {
-    let living = nodes::table.filter(is_alive()).filter(nodes::id.ne(uuid(node.ulid())));
+    let living = nodes::table.filter(is_alive()).filter(nodes::id.ne(Column(node)));
     let living = living.select(nodes::id.nullable());
     let rows = auth_flows::table.filter(auth_flows::status.eq(RUNNING).or(auth_flows::open));
     let rows = rows.filter(auth_flows::node_id.is_null().or(auth_flows::node_id.ne_all(living).assume_not_null()));
-    let rows: Vec<(Uuid, Uuid)> = rows.select((auth_flows::id, auth_flows::connection_id)).load(connection).await?;
-    let one = |(flow, connection): (Uuid, Uuid)| OrphanedFlow {
-        flow: AuthFlowId::from_ulid(ulid(flow)),
-        connection: AuthConnectionId::from_ulid(ulid(connection)),
-    };
-    Ok(rows.into_iter().map(one).collect())
+    let rows: Vec<(Column<AuthFlowId>, Column<AuthConnectionId>)> =
+        rows.select((auth_flows::id, auth_flows::connection_id)).load(connection).await?;
+    Ok(rows.into_iter().map(|(flow, of)| OrphanedFlow { flow: flow.0, connection: of.0 }).collect())
 }
 
 pub(super) async fn take(
@@ -225,35 +231,29 @@ pub(super) async fn take(
     id: AuthFlowId,
     node: NodeId,
 ) -> Result<Option<Flow>, CallError> {
-    let row = auth_flows::table.find(uuid(id.ulid())).for_update();
-    let Some(row) = row.select(FlowRow::as_select()).get_result(connection).await.optional()? else { return Ok(None) };
-    let flow = Flow::try_from(row)?;
+    let row = auth_flows::table.find(Column(id)).select(FlowRow::as_select()).for_update();
+    let flow: Option<Flow> = find(connection, row).await?;
+    let Some(flow) = flow else { return Ok(None) };
     if let Some(other) = flow.node.filter(|other| *other != node) {
-        let living = nodes::table.find(uuid(other.ulid())).filter(is_alive()).count();
+        let living = nodes::table.find(Column(other)).filter(is_alive()).count();
         if living.get_result::<i64>(connection).await? > 0 {
             return Ok(None);
         }
     }
-    let taken = diesel::update(auth_flows::table.find(uuid(id.ulid())));
-    let next = (auth_flows::node_id.eq(uuid(node.ulid())), auth_flows::revision.eq(flow.revision + 1));
-    let taken = taken.set(next).returning(FlowRow::as_returning()).get_result(connection).await?;
-    Ok(Some(taken.try_into()?))
+    let taken = diesel::update(auth_flows::table.find(Column(id)));
+    let next = (auth_flows::node_id.eq(Column(node)), auth_flows::revision.eq(flow.revision + 1));
+    find(connection, taken.set(next).returning(FlowRow::as_returning())).await
 }
 
 pub(super) async fn due(
     connection: &mut AsyncPgConnection,
     now: OffsetDateTime,
     most: u32,
-) -> Result<Vec<Uuid>, CallError> {
+) -> Result<Vec<Column<AuthConnectionId>>, CallError> {
     let statement = diesel::sql_query(DUE).bind::<sql_types::Timestamptz, _>(now);
-    let ids: Vec<Id> = statement.bind::<sql_types::Integer, _>(int(most)).load(connection).await?;
-    let ids: Vec<Uuid> = ids.into_iter().map(|row| row.id).collect();
+    let ids: Vec<Id> = statement.bind::<sql_types::Integer, _>(Column(most)).load(connection).await?;
+    let ids: Vec<_> = ids.into_iter().map(|row| row.id).collect();
     let taken = auth_connections::table.filter(auth_connections::id.eq_any(&ids));
     diesel::update(taken).set(auth_connections::check_taken_at.eq(now)).execute(connection).await?;
     Ok(ids)
-}
-
-pub(super) async fn forget(connection: &mut AsyncPgConnection, before: OffsetDateTime) -> Result<(), CallError> {
-    diesel::sql_query(FORGET).bind::<sql_types::Timestamptz, _>(before).execute(connection).await?;
-    Ok(())
 }

@@ -1,13 +1,13 @@
 //! The credential, or the credential provider, that a connection has by name: there when it is stored, and followed when it is renamed.
 
-use casement_domain::CredentialProviderId;
 use casement_domain::auth_connection::CredentialRef;
+use casement_domain::{CredentialProviderId, OrganizationId, ProjectId};
 use diesel::dsl::exists;
 use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use uuid::Uuid;
 
-use crate::convert::{ulid, uuid};
+use crate::column::Column;
 use crate::error::CallError;
 use crate::schema::{auth_connections, credential_providers, credentials, projects};
 
@@ -15,7 +15,7 @@ use crate::schema::{auth_connections, credential_providers, credentials, project
 /// it is there.
 pub(super) async fn hold(
     connection: &mut AsyncPgConnection,
-    project: Uuid,
+    project: Column<ProjectId>,
     named: &CredentialRef,
 ) -> Result<bool, CallError> {
     let held: Option<Uuid> = match named {
@@ -31,7 +31,7 @@ pub(super) async fn hold(
             let rows = credential_providers::table.filter(credential_providers::organization_id.eq(owner));
             let rows = rows.select(credential_providers::id).for_share();
             match provider.parse::<CredentialProviderId>() {
-                Ok(id) => rows.filter(credential_providers::id.eq(uuid(id.ulid()))).get_result(connection).await,
+                Ok(id) => rows.filter(credential_providers::id.eq(Column(id))).get_result(connection).await,
                 Err(_) => rows.filter(credential_providers::name.eq(provider)).get_result(connection).await,
             }
             .optional()?
@@ -43,11 +43,11 @@ pub(super) async fn hold(
 /// Whether a connection of the organization names the provider, which is held, by its name or its identifier.
 pub(crate) async fn provider_is_named(
     connection: &mut AsyncPgConnection,
-    organization: Uuid,
-    (id, name): (Uuid, &str),
+    organization: OrganizationId,
+    (id, name): (CredentialProviderId, &str),
 ) -> Result<bool, CallError> {
-    let ours = projects::table.filter(projects::organization_id.eq(organization)).select(projects::id);
-    let id = CredentialProviderId::from_ulid(ulid(id)).to_string();
+    let ours = projects::table.filter(projects::organization_id.eq(Column(organization))).select(projects::id);
+    let id = id.to_string();
     let naming = auth_connections::table.filter(auth_connections::credential_provider.eq_any([&*id, name]));
     let naming = naming.filter(auth_connections::project_id.eq_any(ours));
     Ok(diesel::select(exists(naming)).get_result(connection).await?)
@@ -56,10 +56,10 @@ pub(crate) async fn provider_is_named(
 /// Has the organization's connections that name a provider name it as it is called now.
 pub(crate) async fn provider_renamed(
     connection: &mut AsyncPgConnection,
-    organization: Uuid,
+    organization: OrganizationId,
     (before, now): (&str, &str),
 ) -> Result<(), CallError> {
-    let ours = projects::table.filter(projects::organization_id.eq(organization)).select(projects::id);
+    let ours = projects::table.filter(projects::organization_id.eq(Column(organization))).select(projects::id);
     let naming = auth_connections::table.filter(auth_connections::credential_provider.eq(before));
     let naming = naming.filter(auth_connections::project_id.eq_any(ours));
     diesel::update(naming).set(auth_connections::credential_provider.eq(now)).execute(connection).await?;
@@ -69,7 +69,7 @@ pub(crate) async fn provider_renamed(
 /// Has the project's connections that name a credential name it as it is called now.
 pub(crate) async fn credential_renamed(
     connection: &mut AsyncPgConnection,
-    project: Uuid,
+    project: Column<ProjectId>,
     (before, now): (&str, &str),
 ) -> Result<(), CallError> {
     let naming = auth_connections::table.filter(auth_connections::project_id.eq(project));

@@ -7,7 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{Binaries, ClusterError, IoContext};
+use super::binaries::Binaries;
+use super::error::{ClusterError, IoContext};
 
 /// In this order: our own, the account of the distribution's PostgreSQL package. Never `nobody`, which other daemons
 /// share: each of them could read the whole database.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::ClusterError;
+use super::error::ClusterError;
 
 /// The oldest PostgreSQL that the schema works with: collations that ignore case need 12, the rest is tested from 15 on
 /// and holds for what is still maintained.

@@ -7,7 +7,13 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use super::{Account, Binaries, ClusterError, IoContext, ROLE, guarded};
+use super::account::Account;
+use super::binaries::Binaries;
+use super::error::{ClusterError, IoContext};
+use super::guarded;
+
+/// The database role that owns everything in a private cluster.
+pub const ROLE: &str = "casement";
 
 /// Whether what was committed must survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Account, Binaries, ClusterError, IoContext, guarded};
+use super::account::Account;
+use super::binaries::Binaries;
+use super::error::{ClusterError, IoContext};
+use super::guarded;
 
 const POLL: Duration = Duration::from_millis(20);
 /// How long a fast shutdown may take before an immediate one.

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::{Account, ClusterError, IoContext, guarded};
+use super::account::Account;
+use super::error::{ClusterError, IoContext};
+use super::guarded;
 
 /// PostgreSQL puts its port into the socket's name even when it listens on no port.
 pub(super) const SOCKET_NAME: &str = ".s.PGSQL.5432";

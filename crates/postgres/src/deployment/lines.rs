@@ -1,9 +1,9 @@
 //! What builds and calls say, line by line.
 
 use async_trait::async_trait;
-use casement_domain::StoreError;
 use casement_domain::deployment::{Line, LineRange, LineStore, StoredLines, Subject, keep};
 use casement_domain::storage::{StorageBounds, StorageRoom};
+use casement_domain::{ProjectId, StoreError};
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel::upsert::excluded;
@@ -12,9 +12,10 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::report;
-use crate::convert::uuid;
+use crate::column::{Column, ColumnValue, Stored, row};
 use crate::database::Database;
-use crate::error::{BadRow, CallError};
+use crate::error::CallError;
+use crate::query::find;
 use crate::schema::{app_line_counts, app_lines, deployments, invocations};
 use crate::storage::{self, Kind, StorageLedger};
 
@@ -38,20 +39,29 @@ impl PgLines {
 
 fn id(subject: Subject) -> Uuid {
     match subject {
-        Subject::Deployment(id) => uuid(id.ulid()),
-        Subject::Invocation(id) => uuid(id.ulid()),
+        Subject::Deployment(id) => id.to_raw(),
+        Subject::Invocation(id) => id.to_raw(),
     }
 }
 
-type CountRow = (i64, i64, bool);
-
-fn stored((next, bytes, full): CountRow) -> Result<StoredLines, BadRow> {
-    let plain = |column, value: i64| u64::try_from(value).map_err(|error| BadRow::new(column, error));
-    Ok(StoredLines { next: plain("next_number", next)?, bytes: plain("bytes", bytes)?, full })
+row! {
+    #[derive(Queryable, Selectable, AsChangeset)]
+    #[diesel(table_name = app_line_counts, check_for_backend(diesel::pg::Pg))]
+    struct CountRow for StoredLines {
+        next: Column<u64> as next_number,
+        bytes: Column<u64>,
+        full: bool as is_full,
+    }
 }
 
-fn big(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
+row! {
+    #[derive(Queryable, Selectable)]
+    #[diesel(table_name = app_lines, check_for_backend(diesel::pg::Pg))]
+    struct LineRow for Line {
+        number: Column<u64>,
+        at: OffsetDateTime,
+        text: String as message,
+    }
 }
 
 #[async_trait]
@@ -71,8 +81,7 @@ impl LineStore for PgLines {
             let row = diesel::insert_into(app_line_counts::table).values(none);
             let row = row.on_conflict(app_line_counts::subject_id).do_update();
             let row = row.set(app_line_counts::last_at.eq(excluded(app_line_counts::last_at)));
-            let counts = (app_line_counts::next_number, app_line_counts::bytes, app_line_counts::is_full);
-            let before = stored(row.returning(counts).get_result::<CountRow>(connection).await?)?;
+            let before = row.returning(CountRow::as_returning()).get_result(connection).await?.value()?;
             // Of an app that was deleted meanwhile there is no project, and soon no line.
             let project = project(connection, subject).await?;
             let mut ledger =
@@ -90,7 +99,7 @@ impl LineStore for PgLines {
                 .map(|line| {
                     (
                         app_lines::subject_id.eq(id),
-                        app_lines::number.eq(big(line.number)),
+                        app_lines::number.eq(Column(line.number)),
                         app_lines::at.eq(line.at),
                         app_lines::message.eq(&line.text),
                     )
@@ -100,12 +109,8 @@ impl LineStore for PgLines {
                 let some: Vec<_> = some.to_vec();
                 diesel::insert_into(app_lines::table).values(some).execute(connection).await?;
             }
-            let counted = (
-                app_line_counts::next_number.eq(big(after.next)),
-                app_line_counts::bytes.eq(big(after.bytes)),
-                app_line_counts::is_full.eq(after.full),
-            );
-            diesel::update(app_line_counts::table.find(id)).set(counted).execute(connection).await?;
+            let row = diesel::update(app_line_counts::table.find(id));
+            row.set(CountRow::of(&after)).execute(connection).await?;
             ledger.close(connection, None).await?;
             report(connection, subject, false).await?;
             Ok(after)
@@ -118,22 +123,13 @@ impl LineStore for PgLines {
     }
 
     async fn page(&self, subject: Subject, span: LineRange) -> Result<Vec<Line>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let mut rows = app_lines::table.filter(app_lines::subject_id.eq(id(subject))).into_boxed();
-            rows = rows.filter(app_lines::number.ge(big(span.from)));
-            if let Some(since) = span.since {
-                rows = rows.filter(app_lines::at.ge(since));
-            }
-            let rows = rows.order(app_lines::number).limit(span.most.into());
-            let rows = rows.select((app_lines::number, app_lines::at, app_lines::message));
-            let found: Vec<(i64, OffsetDateTime, String)> = rows.load(connection).await?;
-            let line = |(number, at, text)| {
-                let number = u64::try_from(number).map_err(|error| BadRow::new("app_lines.number", error))?;
-                Ok(Line { number, at, text })
-            };
-            Ok(found.into_iter().map(line).collect::<Result<_, BadRow>>()?)
-        };
-        self.database.fetch("app_line.page", work).await
+        let mut rows = app_lines::table.filter(app_lines::subject_id.eq(id(subject))).into_boxed();
+        rows = rows.filter(app_lines::number.ge(Column(span.from)));
+        if let Some(since) = span.since {
+            rows = rows.filter(app_lines::at.ge(since));
+        }
+        let rows = rows.order(app_lines::number).limit(span.most.into()).select(LineRow::as_select());
+        self.database.all("app_line.page", rows).await
     }
 
     async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError> {
@@ -159,7 +155,7 @@ impl LineStore for PgLines {
     }
 }
 
-async fn project(connection: &mut AsyncPgConnection, subject: Subject) -> QueryResult<Option<Uuid>> {
+async fn project(connection: &mut AsyncPgConnection, subject: Subject) -> QueryResult<Option<Column<ProjectId>>> {
     let id = id(subject);
     match subject {
         Subject::Deployment(_) => {
@@ -172,7 +168,6 @@ async fn project(connection: &mut AsyncPgConnection, subject: Subject) -> QueryR
 }
 
 async fn read(connection: &mut AsyncPgConnection, id: Uuid) -> Result<StoredLines, CallError> {
-    let counts = (app_line_counts::next_number, app_line_counts::bytes, app_line_counts::is_full);
-    let row = app_line_counts::table.find(id).select(counts).get_result::<CountRow>(connection).await.optional()?;
-    Ok(row.map(stored).transpose()?.unwrap_or_default())
+    let row = app_line_counts::table.find(id).select(CountRow::as_select());
+    Ok(find(connection, row).await?.unwrap_or_default())
 }

@@ -11,7 +11,7 @@ use casement_domain::deployment::{
     AppFilter, AppVersion, Deployment, DeploymentFilter, DeploymentRepository, DeploymentStatus, DeploymentStored,
     ListedApp, Registered, SealedDeployment, SealedDeploymentSecret, Subject,
 };
-use casement_domain::organization::{Limit, LimitExceeded};
+use casement_domain::organization::{Limit, admit_one};
 use casement_domain::page::{Listed, Page};
 use casement_domain::sealing::KeyId;
 use casement_domain::{DeploymentId, NodeId, OrganizationId, ProjectId, Replaced, StoreError};
@@ -23,15 +23,16 @@ pub use lines::PgLines;
 use rows::DeploymentRow;
 pub(crate) use rows::{ENDED, UNBUILT};
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 use crate::api_key::ApiKeyRow;
-use crate::convert::{contains, count, int, uuid};
-use crate::database::{Database, window};
-use crate::error::{BadRow, CallError};
+use crate::column::{Column, Stored, columns};
+use crate::database::Database;
+use crate::error::CallError;
+use crate::notify::pg_notify;
+use crate::query::{contains, counted, window};
 use crate::recent_keys::RecentKeys;
-use crate::schema::{api_keys, app_versions, deployment_secrets, deployments, projects};
-use crate::wait_queue::pg_notify;
+use crate::schema::{api_keys, app_versions, deployment_secrets, deployments};
+use crate::sealed::head;
 use crate::{organization, project};
 
 /// Where news of deployments and invocations is said: `d` or `i`, a colon, the identifier; with a `+` before it if it is new.
@@ -59,38 +60,21 @@ pub(crate) async fn report(
 #[derive(Clone, Debug)]
 pub struct PgDeployments {
     database: Database,
-    recent: Option<RecentKeys>,
+    recent: RecentKeys,
 }
 
 impl PgDeployments {
     /// On this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
-        Self { database, recent: None }
+        Self { database, recent: RecentKeys::default() }
     }
 
     /// The same, which makes forget the keys of deployments that have ended.
     #[must_use]
     pub fn forgetting(self, recent: RecentKeys) -> Self {
-        Self { recent: Some(recent), ..self }
+        Self { recent, ..self }
     }
-
-    /// After a change; also after one of which nobody knows whether it came through.
-    fn forget(&self) {
-        if let Some(recent) = &self.recent {
-            recent.forget();
-        }
-    }
-}
-
-fn all(rows: Vec<DeploymentRow>) -> Result<Vec<Deployment>, CallError> {
-    Ok(rows.into_iter().map(Deployment::try_from).collect::<Result<_, BadRow>>()?)
-}
-
-async fn get(connection: &mut AsyncPgConnection, id: DeploymentId) -> Result<Option<Deployment>, CallError> {
-    let row = deployments::table.find(uuid(id.ulid())).select(DeploymentRow::as_select());
-    let row = row.get_result(connection).await.optional()?;
-    Ok(row.map(Deployment::try_from).transpose()?)
 }
 
 /// Stores `next` over `current`, and what follows from it; the transaction is the caller's.
@@ -99,18 +83,18 @@ async fn store(
     current: &Deployment,
     next: &Deployment,
 ) -> Result<Replaced, CallError> {
-    let id = uuid(current.id.ulid());
+    let id = Column(current.id);
     let row = deployments::table.find(id).filter(deployments::status.eq(current.status.as_str()));
-    let number = current.lease.map(|lease| int(lease.number));
+    let number = current.lease.map(|lease| Column(lease.number));
     let row = row.filter(deployments::lease_number.is_not_distinct_from(number));
-    let changed = diesel::update(row).set(rows::Moved::from(next)).execute(connection).await?;
+    let changed = diesel::update(row).set(DeploymentRow::of(next)).execute(connection).await?;
     if changed == 0 {
         return Ok(Replaced::LostRace);
     }
     if next.status.is_final() {
         let apps = app_versions::table.filter(app_versions::deployment_id.eq(id)).filter(app_versions::live);
         diesel::update(apps).set(app_versions::live.eq(false)).execute(connection).await?;
-        let key = api_keys::table.find(uuid(next.api_key.ulid())).filter(api_keys::deleted_at.is_null());
+        let key = api_keys::table.find(Column(next.api_key)).filter(api_keys::deleted_at.is_null());
         diesel::update(key).set(api_keys::deleted_at.eq(next.updated_at)).execute(connection).await?;
         let secrets = deployment_secrets::table.filter(deployment_secrets::deployment_id.eq(id));
         diesel::delete(secrets).execute(connection).await?;
@@ -136,16 +120,13 @@ impl DeploymentRepository for PgDeployments {
             {
                 return Ok(DeploymentStored::ProjectGone);
             }
-            let used = deployments::table.filter(deployments::project_id.eq(uuid(deployment.project.ulid())));
+            let used = deployments::table.filter(deployments::project_id.eq(Column(deployment.project)));
             let used = used.filter(not(deployments::status.eq_any(ENDED))).count();
-            let used = count(used.get_result(connection).await?);
-            if used >= most {
-                let limit = LimitExceeded { limit: Limit::ProjectDeployments, value: most, used, requested: 1 };
-                return Ok(DeploymentStored::LimitExceeded(limit));
+            if let Err(refused) = admit_one(Limit::ProjectDeployments, most, counted(connection, used).await?) {
+                return Ok(DeploymentStored::LimitExceeded(refused));
             }
-            diesel::insert_into(api_keys::table).values(ApiKeyRow::from(key)).execute(connection).await?;
-            let row = DeploymentRow::from(deployment);
-            let row = (row, deployments::used_at.eq(deployment.created_at));
+            diesel::insert_into(api_keys::table).values(ApiKeyRow::of(key)).execute(connection).await?;
+            let row = (DeploymentRow::of(deployment), deployments::used_at.eq(deployment.created_at));
             diesel::insert_into(deployments::table).values(row).execute(connection).await?;
             secrets::put(connection, deployment.id, secrets).await?;
             report(connection, Subject::Deployment(deployment.id), true).await?;
@@ -159,7 +140,8 @@ impl DeploymentRepository for PgDeployments {
     }
 
     async fn get(&self, id: DeploymentId) -> Result<Option<Deployment>, StoreError> {
-        self.database.fetch("deployment.get", async |connection| get(connection, id).await).await
+        let row = deployments::table.find(Column(id)).select(DeploymentRow::as_select());
+        self.database.find("deployment.get", row).await
     }
 
     async fn list(
@@ -168,28 +150,22 @@ impl DeploymentRepository for PgDeployments {
         filter: &DeploymentFilter,
         page: Page,
     ) -> Result<Listed<Deployment>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let (limit, offset) = window(page);
-            let mut rows = deployments::table.filter(deployments::project_id.eq(uuid(project.ulid()))).into_boxed();
-            if let Some(name) = &filter.app_name {
-                let of_it = app_versions::table.filter(app_versions::deployment_id.eq(deployments::id));
-                rows = rows.filter(exists(of_it.filter(app_versions::app_name.eq(name))));
-            }
-            if let Some(version) = &filter.app_version {
-                rows = rows.filter(deployments::version.eq(version));
-            }
-            if let Some(query) = &filter.query {
-                let of_it = app_versions::table.filter(app_versions::deployment_id.eq(deployments::id));
-                let named = exists(of_it.filter(contains("app_versions.app_name", query)));
-                rows = match query.parse::<DeploymentId>() {
-                    Ok(id) => rows.filter(named.or(deployments::id.eq(uuid(id.ulid())))),
-                    Err(_) => rows.filter(named),
-                };
-            }
-            let rows = rows.order((deployments::created_at.desc(), deployments::id.desc())).limit(limit).offset(offset);
-            Ok(page.cut(all(rows.select(DeploymentRow::as_select()).load(connection).await?)?))
-        };
-        self.database.fetch("deployment.list", work).await
+        let mut rows = deployments::table.filter(deployments::project_id.eq(Column(project))).into_boxed();
+        if let Some(name) = &filter.app_name {
+            let of_it = app_versions::table.filter(app_versions::deployment_id.eq(deployments::id));
+            rows = rows.filter(exists(of_it.filter(app_versions::app_name.eq(name))));
+        }
+        if let Some(version) = &filter.app_version {
+            rows = rows.filter(deployments::version.eq(version));
+        }
+        if let Some(query) = &filter.query {
+            let of_it = app_versions::table.filter(app_versions::deployment_id.eq(deployments::id));
+            let named = exists(of_it.filter(contains("app_versions.app_name", query)));
+            rows = rows.filter(named.or(deployments::id.eq_any(query.parse::<DeploymentId>().ok().map(Column))));
+        }
+        let (limit, offset) = window(page);
+        let rows = rows.order((deployments::created_at.desc(), deployments::id.desc())).limit(limit).offset(offset);
+        self.database.page("deployment.list", page, rows.select(DeploymentRow::as_select())).await
     }
 
     async fn secrets(&self, id: DeploymentId) -> Result<Option<SealedDeployment>, StoreError> {
@@ -200,7 +176,7 @@ impl DeploymentRepository for PgDeployments {
         let work = async |connection: &mut AsyncPgConnection| store(connection, current, next).await;
         let done = self.database.transaction("deployment.replace", work).await;
         if next.status.is_final() {
-            self.forget();
+            self.recent.forget();
         }
         done
     }
@@ -213,8 +189,7 @@ impl DeploymentRepository for PgDeployments {
     ) -> Result<Registered, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             // Held, so that no other deployment of the project registers meanwhile.
-            let owner = projects::table.find(uuid(current.project.ulid())).select(projects::id).for_no_key_update();
-            let _held: Uuid = owner.get_result(connection).await?;
+            project::hold(connection, current.project).await?;
             let replaced = match apps::obstacles(connection, next, apps).await? {
                 Ok(replaced) => replaced,
                 Err(app) => return Ok(Registered::VersionExists { app }),
@@ -222,7 +197,7 @@ impl DeploymentRepository for PgDeployments {
             if store(connection, current, next).await? == Replaced::LostRace {
                 return Ok(Registered::LostRace);
             }
-            let used = diesel::update(deployments::table.find(uuid(next.id.ulid())));
+            let used = diesel::update(deployments::table.find(Column(next.id)));
             used.set(deployments::used_at.eq(next.updated_at)).execute(connection).await?;
             for (older, ended) in &replaced {
                 // Its row is held; it cannot have moved.
@@ -232,7 +207,7 @@ impl DeploymentRepository for PgDeployments {
             Ok(Registered::Yes(replaced.into_iter().map(|(_, ended)| ended).collect()))
         };
         let done = self.database.transaction("deployment.register", work).await;
-        self.forget();
+        self.recent.forget();
         done
     }
 
@@ -243,43 +218,34 @@ impl DeploymentRepository for PgDeployments {
         own_before: OffsetDateTime,
         most: u32,
     ) -> Result<Vec<Deployment>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let unowned = deployments::lease_expires_at.is_null().or(deployments::lease_expires_at.le(now));
-            let own = deployments::lease_holder.eq(uuid(node.ulid()));
-            let own = own.and(deployments::lease_expires_at.lt(own_before));
-            let rows = deployments::table.filter(deployments::status.eq_any(UNBUILT));
-            let rows = rows.filter(unowned.or(own.assume_not_null()));
-            // The first of every project before the second of any: none is hidden behind the many of another.
-            let nth = sql::<sql_types::BigInt>(
-                "row_number() OVER (PARTITION BY deployments.project_id ORDER BY deployments.created_at, deployments.id)",
-            );
-            let rows = rows.order((nth, deployments::created_at, deployments::id)).limit(most.into());
-            all(rows.select(DeploymentRow::as_select()).load(connection).await?)
-        };
-        self.database.fetch("deployment.due", work).await
+        let unowned = deployments::lease_expires_at.is_null().or(deployments::lease_expires_at.le(now));
+        let own = deployments::lease_holder.eq(Column(node));
+        let own = own.and(deployments::lease_expires_at.lt(own_before));
+        let rows = deployments::table.filter(deployments::status.eq_any(UNBUILT));
+        let rows = rows.filter(unowned.or(own.assume_not_null()));
+        // The first of every project before the second of any: none is hidden behind the many of another.
+        let nth = sql::<sql_types::BigInt>(
+            "row_number() OVER (PARTITION BY deployments.project_id ORDER BY deployments.created_at, deployments.id)",
+        );
+        let rows = rows.order((nth, deployments::created_at, deployments::id)).limit(most.into());
+        self.database.all("deployment.due", rows.select(DeploymentRow::as_select())).await
     }
 
     async fn renew(&self, id: DeploymentId, number: u32, until: OffsetDateTime) -> Result<bool, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let row = deployments::table.find(uuid(id.ulid())).filter(deployments::lease_number.eq(int(number)));
-            let row = row.filter(deployments::status.eq(DeploymentStatus::InProgress.as_str()));
-            let longer = deployments::lease_expires_at.eq(until);
-            Ok(diesel::update(row).set(longer).execute(connection).await? > 0)
-        };
-        self.database.call("deployment.renew", work).await
+        let row = deployments::table.find(Column(id)).filter(deployments::lease_number.eq(Column(number)));
+        let row = row.filter(deployments::status.eq(DeploymentStatus::InProgress.as_str()));
+        let longer = diesel::update(row).set(deployments::lease_expires_at.eq(until));
+        self.database.changed("deployment.renew", longer).await
     }
 
     async fn running(&self, most: u32) -> Result<Vec<Deployment>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let rows = deployments::table.filter(deployments::status.eq(DeploymentStatus::Running.as_str()));
-            let rows = rows.order((deployments::used_at.desc(), deployments::id.desc())).limit(most.into());
-            all(rows.select(DeploymentRow::as_select()).load(connection).await?)
-        };
-        self.database.fetch("deployment.running", work).await
+        let rows = deployments::table.filter(deployments::status.eq(DeploymentStatus::Running.as_str()));
+        let rows = rows.order((deployments::used_at.desc(), deployments::id.desc())).limit(most.into());
+        self.database.all("deployment.running", rows.select(DeploymentRow::as_select())).await
     }
 
     async fn apps_of(&self, id: DeploymentId) -> Result<Vec<AppVersion>, StoreError> {
-        self.database.fetch("deployment.apps_of", async |connection| apps::of(connection, id).await).await
+        self.database.all("deployment.apps_of", apps::of(id)).await
     }
 
     async fn find_app(
@@ -288,8 +254,7 @@ impl DeploymentRepository for PgDeployments {
         name: &str,
         version: &str,
     ) -> Result<Option<(AppVersion, DeploymentStatus)>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| apps::find(connection, project, name, version).await;
-        self.database.fetch("deployment.find_app", work).await
+        apps::find(&self.database, project, name, version).await
     }
 
     async fn list_apps(
@@ -298,19 +263,13 @@ impl DeploymentRepository for PgDeployments {
         filter: &AppFilter,
         page: Page,
     ) -> Result<Listed<ListedApp>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| apps::list(connection, project, filter, page).await;
-        self.database.fetch("deployment.list_apps", work).await
+        apps::list(&self.database, project, filter, page).await
     }
 
     async fn unbuilt(&self, ids: &[DeploymentId]) -> Result<Vec<DeploymentId>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let ids: Vec<Uuid> = ids.iter().map(|id| uuid(id.ulid())).collect();
-            let rows = deployments::table.filter(deployments::id.eq_any(ids));
-            let rows = rows.filter(deployments::status.eq_any(UNBUILT)).select(deployments::id);
-            let found: Vec<Uuid> = rows.load(connection).await?;
-            Ok(found.into_iter().map(|id| DeploymentId::from_ulid(crate::convert::ulid(id))).collect())
-        };
-        self.database.fetch("deployment.unbuilt", work).await
+        let rows = deployments::table.filter(deployments::id.eq_any(columns(ids)));
+        let rows = rows.filter(deployments::status.eq_any(UNBUILT)).select(deployments::id);
+        self.database.ids("deployment.unbuilt", rows).await
     }
 
     async fn release_artifacts(&self, before: OffsetDateTime, most: u32) -> Result<Vec<String>, StoreError> {
@@ -353,18 +312,16 @@ impl DeploymentRepository for PgDeployments {
     }
 
     async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<SealedDeploymentSecret>, StoreError> {
-        let work =
-            async |connection: &mut AsyncPgConnection| secrets::sealed_with_other_key(connection, key, most).await;
-        self.database.fetch("deployment.sealed_otherwise", work).await
+        self.database.all("deployment.sealed_otherwise", secrets::under_other_key(key, most)).await
     }
 
     async fn reseal(&self, current: &SealedDeploymentSecret, next: &[u8]) -> Result<(), StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| secrets::reseal(connection, current, next).await;
-        self.database.call("deployment.reseal", work).await
+        let row = diesel::update(secrets::stored(current)).set(deployment_secrets::sealed.eq(next));
+        self.database.change("deployment.reseal", row).await
     }
 
     async fn keys(&self) -> Result<Vec<KeyId>, StoreError> {
-        self.database.fetch("deployment.keys", async |connection| secrets::keys(connection).await).await
+        self.database.keys("deployment.keys", deployment_secrets::table.select(head("sealed")).distinct()).await
     }
 }
 

@@ -7,9 +7,8 @@ use casement_domain::{ApiKeyId, DeploymentId, NodeId, ProjectId};
 use diesel::prelude::*;
 use time::OffsetDateTime;
 use url::Url;
-use uuid::Uuid;
 
-use crate::convert::{by_text, int, number, ulid, unreadable, uuid};
+use crate::column::{Column, ColumnValue, Stored, row};
 use crate::error::BadRow;
 use crate::schema::deployments;
 
@@ -18,141 +17,97 @@ pub(crate) const ENDED: [&str; 2] = [DeploymentStatus::Failed.as_str(), Deployme
 /// These are built, or wait to be.
 pub(crate) const UNBUILT: [&str; 2] = [DeploymentStatus::Queued.as_str(), DeploymentStatus::InProgress.as_str()];
 
-#[derive(Debug, Queryable, Selectable, Insertable)]
-#[diesel(table_name = deployments, check_for_backend(diesel::pg::Pg))]
-pub(super) struct DeploymentRow {
-    id: Uuid,
-    project_id: Uuid,
-    status: String,
-    status_reason: Option<String>,
-    region: String,
-    version: String,
-    force: bool,
-    entrypoint: String,
-    source_url: Option<String>,
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
+    #[diesel(table_name = deployments, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+    pub(super) struct DeploymentRow for Deployment {
+        id: Column<DeploymentId>,
+        project: Column<ProjectId> as project_id,
+        status: Column<DeploymentStatus>,
+        status_reason: Option<String>,
+        region: String,
+        version: String,
+        force: bool,
+        entrypoint: Column<Entrypoint>,
+        #[diesel(embed)]
+        source: SourceColumns,
+        source_checksum: Option<String>,
+        env_names: Vec<String>,
+        api_key: Column<ApiKeyId> as api_key_id,
+        artifact: Option<String>,
+        #[diesel(embed)]
+        lease: LeaseColumns,
+        begun_at: Option<OffsetDateTime>,
+        created_at: OffsetDateTime,
+        updated_at: OffsetDateTime,
+    }
+}
+
+impl ColumnValue for Entrypoint {
+    type Raw = String;
+
+    fn to_raw(&self) -> String {
+        self.path().to_string()
+    }
+
+    fn from_raw(raw: String) -> Result<Self, String> {
+        let path = PackagePath::parse(&raw).map_err(|bad| format!("{bad:?}"))?;
+        Self::at(path).map_err(|error| error.to_string())
+    }
+}
+
+/// Of a file there is nothing.
+#[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
+#[diesel(table_name = deployments, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+pub(super) struct SourceColumns {
+    source_url: Option<Column<Url>>,
     source_ref: Option<String>,
-    source_path: Option<String>,
-    source_checksum: Option<String>,
-    env_names: Vec<String>,
-    api_key_id: Uuid,
-    artifact: Option<String>,
-    lease_holder: Option<Uuid>,
-    lease_number: Option<i32>,
-    lease_expires_at: Option<OffsetDateTime>,
-    begun_at: Option<OffsetDateTime>,
-    created_at: OffsetDateTime,
-    updated_at: OffsetDateTime,
+    source_path: Option<Column<PackagePath>>,
 }
 
-/// What a move changes; what is nothing becomes nothing.
-#[derive(AsChangeset)]
-#[diesel(table_name = deployments, treat_none_as_null = true)]
-pub(super) struct Moved {
-    status: &'static str,
-    status_reason: Option<String>,
-    source_checksum: Option<String>,
-    artifact: Option<String>,
-    lease_holder: Option<Uuid>,
-    lease_number: Option<i32>,
-    lease_expires_at: Option<OffsetDateTime>,
-    begun_at: Option<OffsetDateTime>,
-    updated_at: OffsetDateTime,
-}
-
-impl From<&Deployment> for Moved {
-    fn from(next: &Deployment) -> Self {
-        Self {
-            status: next.status.as_str(),
-            status_reason: next.status_reason.clone(),
-            source_checksum: next.source_checksum.clone(),
-            artifact: next.artifact.clone(),
-            lease_holder: next.lease.map(|lease| uuid(lease.node.ulid())),
-            lease_number: next.lease.map(|lease| int(lease.number)),
-            lease_expires_at: next.lease.map(|lease| lease.expires_at),
-            begun_at: next.begun_at,
-            updated_at: next.updated_at,
-        }
-    }
-}
-
-impl From<&Deployment> for DeploymentRow {
-    fn from(one: &Deployment) -> Self {
-        let (url, git_ref, path) = match &one.source {
-            DeploymentSource::File => (None, None, None),
+impl Stored<DeploymentSource> for SourceColumns {
+    fn of(source: &DeploymentSource) -> Self {
+        match source.clone() {
+            DeploymentSource::File => Self { source_url: None, source_ref: None, source_path: None },
             DeploymentSource::Git { url, git_ref, path } => {
-                (Some(url.to_string()), Some(git_ref.clone()), path.as_ref().map(ToString::to_string))
+                Self { source_url: Some(Column(url)), source_ref: Some(git_ref), source_path: path.map(Column) }
             }
-        };
-        let moved = Moved::from(one);
-        Self {
-            id: uuid(one.id.ulid()),
-            project_id: uuid(one.project.ulid()),
-            status: moved.status.to_owned(),
-            status_reason: moved.status_reason,
-            region: one.region.clone(),
-            version: one.version.clone(),
-            force: one.force,
-            entrypoint: one.entrypoint.path().to_string(),
-            source_url: url,
-            source_ref: git_ref,
-            source_path: path,
-            source_checksum: moved.source_checksum,
-            env_names: one.env_names.iter().cloned().collect(),
-            api_key_id: uuid(one.api_key.ulid()),
-            artifact: moved.artifact,
-            lease_holder: moved.lease_holder,
-            lease_number: moved.lease_number,
-            lease_expires_at: moved.lease_expires_at,
-            begun_at: moved.begun_at,
-            created_at: one.created_at,
-            updated_at: one.updated_at,
         }
+    }
+
+    fn value(self) -> Result<DeploymentSource, BadRow> {
+        Ok(match (self.source_url, self.source_ref) {
+            (Some(Column(url)), Some(git_ref)) => {
+                DeploymentSource::Git { url, git_ref, path: self.source_path.value()? }
+            }
+            _ => DeploymentSource::File,
+        })
     }
 }
 
-fn path(column: &'static str, text: &str) -> Result<PackagePath, BadRow> {
-    PackagePath::parse(text).map_err(|bad| unreadable(column, &bad))
+#[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
+#[diesel(table_name = deployments, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+pub(super) struct LeaseColumns {
+    lease_holder: Option<Column<NodeId>>,
+    lease_number: Option<Column<u32>>,
+    lease_expires_at: Option<OffsetDateTime>,
 }
 
-impl TryFrom<DeploymentRow> for Deployment {
-    type Error = BadRow;
+impl Stored<Option<BuildLease>> for LeaseColumns {
+    fn of(lease: &Option<BuildLease>) -> Self {
+        Self {
+            lease_holder: lease.map(|lease| Column(lease.node)),
+            lease_number: lease.map(|lease| Column(lease.number)),
+            lease_expires_at: lease.map(|lease| lease.expires_at),
+        }
+    }
 
-    fn try_from(row: DeploymentRow) -> Result<Self, BadRow> {
-        let source = match (row.source_url, row.source_ref) {
-            (Some(url), Some(git_ref)) => DeploymentSource::Git {
-                url: Url::parse(&url).map_err(|error| BadRow::new("source_url", error))?,
-                git_ref,
-                path: row.source_path.map(|text| path("source_path", &text)).transpose()?,
-            },
-            _ => DeploymentSource::File,
-        };
-        let lease = match (row.lease_holder, row.lease_number, row.lease_expires_at) {
-            (Some(node), Some(text), Some(expires_at)) => Some(BuildLease {
-                node: NodeId::from_ulid(ulid(node)),
-                number: number("lease_number", text)?,
-                expires_at,
-            }),
+    fn value(self) -> Result<Option<BuildLease>, BadRow> {
+        Ok(match (self.lease_holder, self.lease_number, self.lease_expires_at) {
+            (Some(Column(node)), Some(Column(number)), Some(expires_at)) => {
+                Some(BuildLease { node, number, expires_at })
+            }
             _ => None,
-        };
-        let entrypoint = Entrypoint::at(path("entrypoint", &row.entrypoint)?);
-        Ok(Self {
-            id: DeploymentId::from_ulid(ulid(row.id)),
-            project: ProjectId::from_ulid(ulid(row.project_id)),
-            status: by_text("deployments.status", &DeploymentStatus::ALL, DeploymentStatus::as_str, row.status)?,
-            status_reason: row.status_reason,
-            region: row.region,
-            version: row.version,
-            force: row.force,
-            entrypoint: entrypoint.map_err(|error| BadRow::new("entrypoint", error))?,
-            source,
-            source_checksum: row.source_checksum,
-            env_names: row.env_names.into_iter().collect(),
-            api_key: ApiKeyId::from_ulid(ulid(row.api_key_id)),
-            artifact: row.artifact,
-            lease,
-            begun_at: row.begun_at,
-            created_at: row.created_at,
-            updated_at: row.updated_at,
         })
     }
 }

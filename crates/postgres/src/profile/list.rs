@@ -2,21 +2,22 @@
 
 use std::sync::LazyLock;
 
+use casement_domain::{OrganizationId, ProjectId};
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Nullable, Text, Uuid as SqlUuid};
-use uuid::Uuid;
 
 use super::ProfileRow;
+use crate::column::Column;
 use crate::statement::Statement;
 
 static LIST: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_str!("list.sql")));
 
 /// A page of profiles; [`ProfileRow`]s.
 pub(super) struct ListProfiles<'a> {
-    pub(super) project: Uuid,
-    pub(super) organization: Option<Uuid>,
+    pub(super) project: Column<ProjectId>,
+    pub(super) organization: Option<Column<OrganizationId>>,
     pub(super) name: Option<&'a str>,
     pub(super) query: Option<&'a str>,
     pub(super) limit: i64,

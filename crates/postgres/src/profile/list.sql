@@ -15,6 +15,6 @@ WITH own AS (
             OR strpos(p.id_text, lower($4)) > 0)
     ORDER BY p.created_at DESC, p.id DESC LIMIT $5 + $6
 )
-SELECT id, id_text, organization_id, project_id, name, version_id, created_at, updated_at, last_used_at
+SELECT id, organization_id, project_id, name, version_id, created_at, updated_at, last_used_at
 FROM (SELECT * FROM own UNION ALL SELECT * FROM legacy) found
 ORDER BY created_at DESC, id DESC LIMIT $5 OFFSET $6

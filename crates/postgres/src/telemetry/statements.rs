@@ -1,21 +1,22 @@
 //! The statements that write and read events: each the same whatever is asked, so that it is prepared once per connection.
 
+use casement_domain::SessionId;
 use casement_domain::storage::StorageLimit;
-use casement_domain::telemetry::SequenceState;
+use casement_domain::telemetry::{EventCategory, SequenceState};
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Array, BigInt, Nullable, Text, Timestamptz, Uuid as SqlUuid};
 use time::OffsetDateTime;
-use uuid::Uuid;
+use ulid::Ulid;
 
-use super::int;
+use crate::column::Column;
 
 /// Holds the counts of sessions until the transaction ends, those of new ones too. In the order of the sessions, so that two of these
 /// never wait for one another crosswise.
 #[derive(Debug, QueryId)]
 pub(super) struct Hold {
-    pub(super) sessions: Vec<Uuid>,
+    pub(super) sessions: Vec<Column<SessionId>>,
 }
 
 impl Query for Hold {
@@ -41,15 +42,22 @@ impl QueryFragment<Pg> for Hold {
 /// Writes events, one column after the other.
 #[derive(Debug, Default, QueryId)]
 pub(super) struct Append {
-    session: Vec<Uuid>,
-    seq: Vec<i64>,
+    session: Vec<Column<SessionId>>,
+    seq: Vec<Column<u64>>,
     at: Vec<OffsetDateTime>,
     category: Vec<String>,
     body: Vec<String>,
 }
 
 impl Append {
-    pub(super) fn push(&mut self, session: Uuid, seq: i64, at: OffsetDateTime, category: &str, body: &str) {
+    pub(super) fn push(
+        &mut self,
+        session: Column<SessionId>,
+        seq: Column<u64>,
+        at: OffsetDateTime,
+        category: &str,
+        body: &str,
+    ) {
         self.session.push(session);
         self.seq.push(seq);
         self.at.push(at);
@@ -82,26 +90,26 @@ impl QueryFragment<Pg> for Append {
 /// Notes how far sessions have counted.
 #[derive(Debug, Default, QueryId)]
 pub(super) struct Advance {
-    session: Vec<Uuid>,
-    last_seq: Vec<i64>,
+    session: Vec<Column<SessionId>>,
+    last_seq: Vec<Column<u64>>,
     last_at: Vec<OffsetDateTime>,
-    agent_seq: Vec<i64>,
-    batch: Vec<Uuid>,
-    bytes: Vec<i64>,
-    untold: Vec<i64>,
+    agent_seq: Vec<Column<u64>>,
+    batch: Vec<Column<Ulid>>,
+    bytes: Vec<Column<u64>>,
+    untold: Vec<Column<u64>>,
     limit: Vec<Option<&'static str>>,
     told_at: Vec<OffsetDateTime>,
 }
 
 impl Advance {
-    pub(super) fn add(&mut self, session: Uuid, counted: &SequenceState, batch: Uuid) {
+    pub(super) fn add(&mut self, session: Column<SessionId>, counted: &SequenceState, batch: Column<Ulid>) {
         self.session.push(session);
-        self.last_seq.push(int(counted.last_seq));
+        self.last_seq.push(Column(counted.last_seq));
         self.last_at.push(counted.last_at);
-        self.agent_seq.push(int(counted.agent_seq));
+        self.agent_seq.push(Column(counted.agent_seq));
         self.batch.push(batch);
-        self.bytes.push(int(counted.bytes));
-        self.untold.push(int(counted.untold));
+        self.bytes.push(Column(counted.bytes));
+        self.untold.push(Column(counted.untold));
         self.limit.push(counted.limit.map(StorageLimit::as_str));
         self.told_at.push(counted.reported_at);
     }
@@ -145,9 +153,9 @@ const LONG_ENOUGH: i64 = 8 << 20;
 /// An event as it is stored.
 #[derive(Debug, Queryable)]
 pub(super) struct Row {
-    pub(super) seq: i64,
+    pub(super) seq: Column<u64>,
     pub(super) at: OffsetDateTime,
-    pub(super) category: String,
+    pub(super) category: Column<EventCategory>,
     /// Nothing if the events before it are long enough together.
     pub(super) body: Option<String>,
 }
@@ -157,10 +165,10 @@ pub(super) struct Row {
 /// A time becomes a number first, since both rise together: from there on only numbers are compared, along one index.
 #[derive(Debug)]
 pub(super) struct Page {
-    pub(super) session: Uuid,
+    pub(super) session: Column<SessionId>,
     pub(super) since: Option<OffsetDateTime>,
     pub(super) until: Option<OffsetDateTime>,
-    pub(super) behind: Option<i64>,
+    pub(super) behind: Option<Column<u64>>,
     pub(super) categories: Vec<String>,
     pub(super) limit: i64,
     pub(super) newest_first: bool,

@@ -1,5 +1,5 @@
--- $1 pool, $2 now, $3 after how many seconds a node is silent. The line is held, and the pool lives.
--- Whether somebody lives is told by the database's clock. A node that lives takes its tickets out of the line itself.
+-- $1 pool, $2 now, $3 after how many seconds a node is silent. The wait queue is held, and the pool lives.
+-- Whether somebody lives is told by the database's clock. A node that lives takes its tickets out of the wait queue itself.
 -- A browser of an earlier generation, or of an older version of the profile that the pool follows, is given to nobody.
 -- A ticket whose node is silent comes after the others, not never: after an outage every node has been silent.
 -- A ticket whose name is taken meanwhile gets that answer, and its browser stays for the next.

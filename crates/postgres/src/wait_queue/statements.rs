@@ -2,15 +2,16 @@
 
 use std::sync::LazyLock;
 
+use casement_domain::session::Tags;
+use casement_domain::{BrowserId, PoolId, SessionId};
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Array, BigInt, Double, Jsonb, Nullable, Text, Timestamptz, Uuid as SqlUuid};
-use serde_json::Value;
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 use crate::audit::AuditRow;
+use crate::column::Column;
 use crate::session::SessionRow;
 use crate::statement::Statement;
 
@@ -20,11 +21,11 @@ static GIVE_ONE: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_s
 
 /// What is leased to whom.
 pub(super) struct LeaseTarget<'a> {
-    pub(super) pool: Uuid,
-    pub(super) session: Uuid,
+    pub(super) pool: Column<PoolId>,
+    pub(super) session: Column<SessionId>,
     pub(super) name: Option<&'a str>,
     pub(super) start_url: Option<&'a str>,
-    pub(super) tags: Value,
+    pub(super) tags: Column<Tags>,
     pub(super) telemetry: Option<Vec<String>>,
     pub(super) now: OffsetDateTime,
     pub(super) unchanged_since: Option<OffsetDateTime>,
@@ -44,7 +45,7 @@ impl LeaseTarget<'_> {
     }
 }
 
-/// Leases an idle browser to a session of the caller's if nobody is in line; a [`SessionRow`] if there was one.
+/// Leases an idle browser to a session of the caller's if nobody is in the wait queue; a [`SessionRow`] if there was one.
 pub(super) struct LeaseIdleBrowser<'a> {
     pub(super) taking: LeaseTarget<'a>,
     pub(super) silent_after_seconds: f64,
@@ -74,7 +75,7 @@ impl QueryFragment<Pg> for LeaseIdleBrowser<'_> {
 /// The same for a browser that is known, together with the record of the call.
 pub(super) struct LeaseKnownBrowser<'a> {
     pub(super) taking: LeaseTarget<'a>,
-    pub(super) browser: Uuid,
+    pub(super) browser: Column<BrowserId>,
     pub(super) record: AuditRow<'a>,
 }
 
@@ -100,10 +101,10 @@ impl QueryFragment<Pg> for LeaseKnownBrowser<'_> {
     }
 }
 
-/// Gives one idle browser to the first in line; the ticket about which something was decided, and its node.
+/// Gives one idle browser to the first in the wait queue; the ticket about which something was decided, and its node.
 #[derive(QueryId)]
 pub(super) struct GrantTicket {
-    pub(super) pool: Uuid,
+    pub(super) pool: Column<PoolId>,
     pub(super) now: OffsetDateTime,
     pub(super) silent_after_seconds: f64,
 }
@@ -122,12 +123,7 @@ impl QueryFragment<Pg> for GrantTicket {
     }
 }
 
-// Both give back nothing that is ever read.
 diesel::define_sql_function! {
-    /// Holds the lock of this number until the transaction ends.
+    /// Holds the lock of this number until the transaction ends; what it gives back is never read.
     fn pg_advisory_xact_lock(number: BigInt) -> Text;
-}
-diesel::define_sql_function! {
-    /// Says something on a channel when the transaction commits.
-    fn pg_notify(channel: Text, payload: Text) -> Text;
 }

@@ -1,7 +1,7 @@
 -- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 after how many seconds a node is silent, $8 telemetry.
 -- $9 only if this was the last change of the pool.
 -- A browser of an earlier generation, or of an older version of the profile that the pool follows, is not leased.
--- A newcomer does not overtake: it takes only if nobody whose node lives is in line.
+-- A newcomer does not overtake: it takes only if nobody whose node lives is in the wait queue.
 -- It waits for no disk: the caller is answered once the call's audit record is durable, which stands behind it
 -- in the same log. A lease that is lost with the machine was nobody's.
 WITH pool AS (

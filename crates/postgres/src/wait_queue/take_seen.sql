@@ -1,6 +1,6 @@
 -- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 telemetry, $8 the browser, $9 only if this was the last change of the
 -- pool, $record the columns of the call's audit record.
--- The short way of take_now: which browser it is, is known, and the record is stored in the same commit. Whoever is in line, dead or alive,
+-- The short way of take_now: which browser it is, is known, and the record is stored in the same commit. Whoever is in the wait queue, dead or alive,
 -- makes it the long way.
 WITH leased AS (
     UPDATE browsers b SET state = 'leased', session_id = $2

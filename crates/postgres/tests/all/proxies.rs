@@ -11,13 +11,13 @@ use casement_domain::proxy::{
 use casement_domain::sealing::{KeyId, Sealer as _};
 use casement_domain::session::SessionRepository as _;
 use casement_domain::testing::{self, NOON, PlainSealer};
-use casement_domain::{ProjectId, ProxyId, Replaced};
+use casement_domain::{ProjectId, ProxyId, Replaced, StoreError};
 use casement_postgres::{PgProjects, PgProxies};
 use pretty_assertions::assert_eq;
 use time::Duration;
 use ulid::Ulid;
 
-use crate::support::TestResult;
+use crate::support::{Held, TestResult};
 use crate::world::{Fault, World, lease, seconds, warming};
 
 fn id(n: u32) -> ProxyId {
@@ -38,6 +38,19 @@ async fn stored(world: &World) -> Result<PgProxies, Fault> {
         assert_eq!(proxies.create(&proxy(n, name), 10).await?, ProxyStored::Yes);
     }
     Ok(proxies)
+}
+
+#[tokio::test]
+async fn a_value_that_the_domain_refuses_is_reported_with_the_name_of_its_column() -> TestResult {
+    let world = World::new().await?;
+    let proxies = stored(&world).await?;
+    Held::begin(&world.db, "UPDATE proxies SET name = '..'").await?.commit().await?;
+    let broken = proxies.find(testing::project_id(), id(1)).await.expect_err("no name is called so");
+    let StoreError::Broken { operation, source } = broken else { panic!("it is not as good as absent: {broken:?}") };
+    let report = source.to_string();
+    assert_eq!(operation, "proxy.find");
+    assert!(report.starts_with("name holds what it must not: "), "{report}");
+    Ok(())
 }
 
 #[tokio::test]
@@ -159,7 +172,7 @@ async fn a_pool_holds_on_to_its_proxy_and_a_session_keeps_a_deleted_one() -> Tes
     let browser = Browser { shape: pool.config.shape.clone(), ..warming(1) };
     assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
     assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
-    let ImmediateLease::Leased(session) = world.line.take_now(&pool.id.into(), &lease(1), NOON).await? else {
+    let ImmediateLease::Leased(session) = world.wait_queue.take_now(&pool.id.into(), &lease(1), NOON).await? else {
         return Err("a browser was idle".into());
     };
     assert_eq!(session.shape.proxy, Some(id(1)));

@@ -31,7 +31,7 @@ pub(crate) struct World {
     pub(crate) browsers: PgBrowsers,
     pub(crate) sessions: PgSessions,
     pub(crate) pools: PgPools,
-    pub(crate) line: PgWaitQueue,
+    pub(crate) wait_queue: PgWaitQueue,
 }
 
 pub(crate) fn other_node() -> NodeId {
@@ -93,7 +93,7 @@ pub(crate) fn lease(n: u32) -> LeaseRequest {
     }
 }
 
-/// A place in the line for the n-th session.
+/// A place in the wait queue for the n-th session.
 pub(crate) fn place(n: u32, node: NodeId) -> QueueEntry {
     QueueEntry {
         pool: testing::pool_id(1),
@@ -129,7 +129,7 @@ impl World {
             browsers: PgBrowsers::new(database.clone()),
             sessions: PgSessions::new(database.clone()),
             pools: PgPools::new(database.clone()),
-            line: PgWaitQueue::new(database.clone()),
+            wait_queue: PgWaitQueue::new(database.clone()),
             db,
         })
     }

@@ -1,4 +1,4 @@
-//! The waiting line: first come, first served, over all nodes, and no browser is two callers'.
+//! The wait queue: first come, first served, over all nodes, and no browser is two callers'.
 
 use std::collections::HashSet;
 
@@ -23,21 +23,21 @@ use crate::support::{Held, TestResult, until};
 use crate::world::{Fault, World, label, lease, other_node, place, seconds, session_numbers, ticket_id};
 
 async fn enter(world: &World, place: &QueueEntry) -> Result<i64, Fault> {
-    match world.line.enter(place, NOON).await? {
+    match world.wait_queue.enter(place, NOON).await? {
         QueueEntered::Yes(position) => Ok(position),
         QueueEntered::PoolGone => Err("the pool is gone".into()),
     }
 }
 
 async fn granted(world: &World, n: u32) -> Result<Session, Fault> {
-    match world.line.outcome(ticket_id(n)).await? {
+    match world.wait_queue.outcome(ticket_id(n)).await? {
         TicketOutcome::Granted(session) => Ok(*session),
         other => Err(format!("ticket {n}: {other:?}").into()),
     }
 }
 
 async fn taken(world: &World, n: u32) -> Result<Session, Fault> {
-    match world.line.take_now(&testing::pool_id(1).into(), &lease(n), NOON).await? {
+    match world.wait_queue.take_now(&testing::pool_id(1).into(), &lease(n), NOON).await? {
         ImmediateLease::Leased(session) => Ok(*session),
         other => Err(format!("session {n}: {other:?}").into()),
     }
@@ -47,7 +47,7 @@ async fn taken(world: &World, n: u32) -> Result<Session, Fault> {
 async fn an_idle_browser_is_leased_at_once_with_what_the_pool_says() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
-    assert_eq!(world.line.take_now(&pool.id.into(), &lease(1), NOON).await?, ImmediateLease::Busy);
+    assert_eq!(world.wait_queue.take_now(&pool.id.into(), &lease(1), NOON).await?, ImmediateLease::Busy);
     world.ready(1, fence).await?;
     let session = taken(&world, 1).await?;
     let expected = Session {
@@ -58,8 +58,11 @@ async fn an_idle_browser_is_leased_at_once_with_what_the_pool_says() -> TestResu
     assert_eq!(session, expected);
     assert_eq!(world.sessions.find(session.id).await?, Some(expected));
     assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Leased));
-    assert_eq!(world.line.take_now(&pool.id.into(), &lease(2), NOON).await?, ImmediateLease::Busy);
-    assert_eq!(world.line.take_now(&testing::pool_id(9).into(), &lease(2), NOON).await?, ImmediateLease::PoolGone);
+    assert_eq!(world.wait_queue.take_now(&pool.id.into(), &lease(2), NOON).await?, ImmediateLease::Busy);
+    assert_eq!(
+        world.wait_queue.take_now(&testing::pool_id(9).into(), &lease(2), NOON).await?,
+        ImmediateLease::PoolGone
+    );
     Ok(())
 }
 
@@ -70,7 +73,7 @@ async fn the_record_of_a_lease_is_stored_with_it_or_neither_is() -> TestResult {
     let (pool, fence) = world.pool(2).await?;
     let take = async |n: u32, browser: u32, record: &AuditEntry| {
         let browser = testing::browser_id(browser);
-        Ok::<_, Fault>(world.line.take_recorded(&pool.id.into(), browser, &lease(n), record, NOON).await?)
+        Ok::<_, Fault>(world.wait_queue.take_recorded(&pool.id.into(), browser, &lease(n), record, NOON).await?)
     };
     assert_eq!(take(1, 1, &entry(1)).await?, ImmediateLease::Busy, "there is none");
     world.ready(1, fence).await?;
@@ -104,13 +107,13 @@ async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
     let (from, browser) = (LeaseFrom::from(pool.id), testing::browser_id(1));
     // The only connection is with a call that waits for a lock.
     let database = Database::new(&world.db.config().clone().with_connections(1));
-    let (line, projects) = (PgWaitQueue::new(database.clone()), PgProjects::new(database));
+    let (wait_queue, projects) = (PgWaitQueue::new(database.clone()), PgProjects::new(database));
     let locked = Held::begin(&world.db, "LOCK TABLE pool_waiters").await?;
     // It is given up in the end, and the connection was with it for as long.
-    let holding = async { drop(line.decided(testing::node_id()).await) };
+    let holding = async { drop(wait_queue.decided(testing::node_id()).await) };
     let taking = async {
         locked.until_waited_for().await?;
-        let taken = line.take_recorded(&from, browser, &lease(1), &entry(1), NOON).await;
+        let taken = wait_queue.take_recorded(&from, browser, &lease(1), &entry(1), NOON).await;
         locked.commit().await?;
         Ok::<_, Fault>(taken?)
     };
@@ -128,7 +131,7 @@ async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
     let ((), taken, read) = tokio::join!(holding, taking, reading);
     read??;
     assert_eq!(taken?, ImmediateLease::Busy);
-    let taken = world.line.take_recorded(&from, browser, &lease(1), &entry(1), NOON).await?;
+    let taken = world.wait_queue.take_recorded(&from, browser, &lease(1), &entry(1), NOON).await?;
     assert!(matches!(taken, ImmediateLease::Leased(_)));
     Ok(())
 }
@@ -141,12 +144,12 @@ async fn a_pool_that_is_not_as_it_was_seen_any_more_is_busy_for_whoever_saw_it()
     world.ready(2, fence).await?;
     let seen = LeaseFrom { unchanged_since: Some(pool.updated_at), ..pool.id.into() };
     let before = LeaseFrom { unchanged_since: Some(pool.updated_at - Duration::SECOND), ..seen };
-    assert_eq!(world.line.take_now(&before, &lease(1), NOON).await?, ImmediateLease::Busy);
-    assert!(matches!(world.line.take_now(&seen, &lease(1), NOON).await?, ImmediateLease::Leased(_)));
+    assert_eq!(world.wait_queue.take_now(&before, &lease(1), NOON).await?, ImmediateLease::Busy);
+    assert!(matches!(world.wait_queue.take_now(&seen, &lease(1), NOON).await?, ImmediateLease::Leased(_)));
     let renamed =
         Pool { name: Some(SlugName::parse("other").map_err(|_| "a name")?), updated_at: seconds(1), ..pool.clone() };
     assert_eq!(world.pools.replace(testing::organization_id(), &pool, &renamed).await?, PoolStored::Yes);
-    assert_eq!(world.line.take_now(&seen, &lease(2), NOON).await?, ImmediateLease::Busy);
+    assert_eq!(world.wait_queue.take_now(&seen, &lease(2), NOON).await?, ImmediateLease::Busy);
     Ok(())
 }
 
@@ -160,7 +163,7 @@ async fn hundreds_of_acquires_at_once_never_get_one_browser_twice() -> TestResul
     }
     let leases: Vec<LeaseRequest> = (1..=300).map(lease).collect();
     let from = pool.id.into();
-    let acquires = leases.iter().map(|lease| world.line.take_now(&from, lease, NOON));
+    let acquires = leases.iter().map(|lease| world.wait_queue.take_now(&from, lease, NOON));
     let mut browsers = HashSet::new();
     let mut leased = 0;
     for taken in try_join_all(acquires).await? {
@@ -182,17 +185,21 @@ async fn waiters_of_two_nodes_are_served_in_the_order_they_came() -> TestResult 
         enter(&world, &place(n, node)).await?;
     }
     for n in 1..=6 {
-        assert_eq!(world.line.outcome(ticket_id(n)).await?, TicketOutcome::Waiting);
+        assert_eq!(world.wait_queue.outcome(ticket_id(n)).await?, TicketOutcome::Waiting);
         world.ready(n, fence).await?;
         let session = granted(&world, n).await?;
         assert_eq!((session.id, session.browser), (testing::session_id(n), Some(testing::browser_id(n))));
-        assert_eq!(world.line.outcome(ticket_id(n)).await?, TicketOutcome::Gone, "the ticket is gone with the answer");
+        assert_eq!(
+            world.wait_queue.outcome(ticket_id(n)).await?,
+            TicketOutcome::Gone,
+            "the ticket is gone with the answer"
+        );
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn the_node_of_the_first_in_line_is_reported_and_no_other() -> TestResult {
+async fn the_node_of_the_first_in_the_wait_queue_is_reported_and_no_other() -> TestResult {
     let world = World::new().await?;
     let (_, fence) = world.pool(1).await?;
     let channels = vec![node_channel(testing::node_id()), node_channel(other_node())];
@@ -215,7 +222,7 @@ async fn a_newcomer_does_not_overtake_who_waits() -> TestResult {
     // Idle beside a waiter, as for a moment after its place was given to it.
     world.warm(1, fence).await?;
     world.db.execute("UPDATE browsers SET state = 'idle'").await?;
-    assert_eq!(world.line.take_now(&pool.id.into(), &lease(2), NOON).await?, ImmediateLease::Busy);
+    assert_eq!(world.wait_queue.take_now(&pool.id.into(), &lease(2), NOON).await?, ImmediateLease::Busy);
     Ok(())
 }
 
@@ -239,7 +246,7 @@ async fn no_browser_stays_idle_beside_a_waiter() -> TestResult {
         world.warm(n, fence).await?;
         let place = place(n, testing::node_id());
         let (entered, ready) =
-            tokio::join!(world.line.enter(&place, NOON), world.pools.ready(testing::browser_id(n), NOON));
+            tokio::join!(world.wait_queue.enter(&place, NOON), world.pools.ready(testing::browser_id(n), NOON));
         assert!(matches!(entered?, QueueEntered::Yes(_)));
         assert_eq!(ready?, Replaced::Yes);
         assert_eq!(granted(&world, n).await?.browser, Some(testing::browser_id(n)));
@@ -267,7 +274,7 @@ async fn many_waiters_and_browsers_meet_without_a_lost_or_double_one() -> TestRe
         granted(&world, waiter).await?;
         served.push(waiter);
     }
-    assert_eq!(world.line.lengths().await?, vec![]);
+    assert_eq!(world.wait_queue.lengths().await?, vec![]);
     Ok(())
 }
 
@@ -282,12 +289,12 @@ async fn expired_tickets_of_a_silent_node_are_passed_over() -> TestResult {
     world.warm(1, fence).await?;
     assert_eq!(world.pools.ready(testing::browser_id(1), seconds(10)).await?, Replaced::Yes);
     assert_eq!(granted(&world, 2).await?.browser, Some(testing::browser_id(1)));
-    assert_eq!(world.line.leave(ticket_id(1)).await?, TicketOutcome::Gone);
+    assert_eq!(world.wait_queue.leave(ticket_id(1)).await?, TicketOutcome::Gone);
 
     enter(&world, &expired(3)).await?;
     world.warm(2, fence).await?;
     assert_eq!(world.pools.ready(testing::browser_id(2), seconds(11)).await?, Replaced::Yes);
-    let newcomer = world.line.take_now(&pool.id.into(), &lease(4), seconds(12)).await?;
+    let newcomer = world.wait_queue.take_now(&pool.id.into(), &lease(4), seconds(12)).await?;
     assert!(matches!(newcomer, ImmediateLease::Leased(_)), "a dead ticket holds nobody up: {newcomer:?}");
     Ok(())
 }
@@ -296,11 +303,11 @@ async fn expired_tickets_of_a_silent_node_are_passed_over() -> TestResult {
 async fn a_ticket_whose_node_lives_gets_its_turn_whatever_time_it_is() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
-    // A clock was put forward while it stood in line.
+    // A clock was put forward while it stood in the wait queue.
     enter(&world, &QueueEntry { lasts: -Duration::HOUR, ..place(1, testing::node_id()) }).await?;
     world.warm(1, fence).await?;
     assert_eq!(world.pools.ready(testing::browser_id(1), NOON).await?, Replaced::Yes);
-    assert_eq!(world.line.take_now(&pool.id.into(), &lease(2), NOON).await?, ImmediateLease::Busy);
+    assert_eq!(world.wait_queue.take_now(&pool.id.into(), &lease(2), NOON).await?, ImmediateLease::Busy);
     assert_eq!(granted(&world, 1).await?.browser, Some(testing::browser_id(1)));
     Ok(())
 }
@@ -327,7 +334,7 @@ async fn who_leaves_at_the_moment_of_its_turn_learns_it_and_the_next_gets_the_br
     enter(&world, &place(1, testing::node_id())).await?;
     enter(&world, &place(2, testing::node_id())).await?;
     world.ready(1, fence).await?;
-    let TicketOutcome::Granted(session) = world.line.leave(ticket_id(1)).await? else {
+    let TicketOutcome::Granted(session) = world.wait_queue.leave(ticket_id(1)).await? else {
         return Err("not granted".into());
     };
     let undelivered = session.on(SessionEvent::Undelivered, seconds(1))?;
@@ -359,12 +366,12 @@ async fn a_taken_name_costs_no_one_a_browser() -> TestResult {
     let (pool, fence) = world.pool(3).await?;
     let named = |n| -> Result<LeaseRequest, Fault> { Ok(LeaseRequest { name: Some(label("Same")?), ..lease(n) }) };
     world.ready(1, fence).await?;
-    assert!(matches!(world.line.take_now(&pool.id.into(), &named(1)?, NOON).await?, ImmediateLease::Leased(_)));
+    assert!(matches!(world.wait_queue.take_now(&pool.id.into(), &named(1)?, NOON).await?, ImmediateLease::Leased(_)));
     world.ready(2, fence).await?;
-    assert_eq!(world.line.take_now(&pool.id.into(), &named(2)?, NOON).await?, ImmediateLease::NameTaken);
+    assert_eq!(world.wait_queue.take_now(&pool.id.into(), &named(2)?, NOON).await?, ImmediateLease::NameTaken);
     assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Idle));
     enter(&world, &QueueEntry { lease: named(3)?, ..place(3, testing::node_id()) }).await?;
-    assert_eq!(world.line.outcome(ticket_id(3)).await?, TicketOutcome::NameTaken);
+    assert_eq!(world.wait_queue.outcome(ticket_id(3)).await?, TicketOutcome::NameTaken);
     enter(&world, &place(4, testing::node_id())).await?;
     assert_eq!(granted(&world, 4).await?.browser, Some(testing::browser_id(2)));
     Ok(())
@@ -393,9 +400,13 @@ async fn the_tickets_of_a_node_that_starts_anew_are_cleared_and_end_with_their_b
     enter(&world, &place(2, testing::node_id())).await?;
     enter(&world, &place(3, other_node())).await?;
     world.ready(1, fence).await?;
-    assert_eq!(world.line.decided(testing::node_id()).await?, vec![ticket_id(1)]);
-    world.line.clear(testing::node_id(), seconds(1)).await?;
-    assert_eq!(world.line.outcome(ticket_id(3)).await?, TicketOutcome::Waiting, "somebody may have used the browser");
+    assert_eq!(world.wait_queue.decided(testing::node_id()).await?, vec![ticket_id(1)]);
+    world.wait_queue.clear(testing::node_id(), seconds(1)).await?;
+    assert_eq!(
+        world.wait_queue.outcome(ticket_id(3)).await?,
+        TicketOutcome::Waiting,
+        "somebody may have used the browser"
+    );
     assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Ending));
     let [first, _] = session_numbers(2)[..] else { return Err("two".into()) };
     let ended = world.sessions.find(first).await?.map(|session| session.state);
@@ -410,7 +421,7 @@ async fn the_net_finds_a_browser_that_stayed_idle_beside_a_waiter() -> TestResul
     enter(&world, &place(1, testing::node_id())).await?;
     world.warm(1, fence).await?;
     world.db.execute("UPDATE browsers SET state = 'idle'").await?;
-    world.line.decided(testing::node_id()).await?;
+    world.wait_queue.decided(testing::node_id()).await?;
     granted(&world, 1).await?;
     Ok(())
 }
@@ -421,7 +432,7 @@ async fn waiters_keep_their_places_over_a_cut_database() -> TestResult {
     let (pool, fence) = world.pool(1).await?;
     enter(&world, &place(1, testing::node_id())).await?;
     world.db.interrupt().await?;
-    let refused = world.line.take_now(&pool.id.into(), &lease(2), NOON).await;
+    let refused = world.wait_queue.take_now(&pool.id.into(), &lease(2), NOON).await;
     assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
     world.db.restore().await?;
     until("it answers", async || world.db.database().ping().await.is_ok()).await?;

@@ -1,0 +1,365 @@
+//! Columns that hold values of the domain, and rows that are made of such columns.
+//!
+//! A row is a plain diesel struct inside of [`row!`], whose fields are called as in the domain. A field of type `Column<T>` reads and
+//! writes a `T` of the domain; a value that the domain refuses is an error of diesel's, which names the column.
+
+use std::collections::BTreeSet;
+
+use casement_domain::browser::{BrowserPolicy, StartUrl};
+use casement_domain::deployment::PackagePath;
+use casement_domain::login_page::HostPattern;
+use casement_domain::name::{LabelName, SlugName};
+use casement_domain::proxy::BypassHost;
+use casement_domain::session::Tags;
+use casement_domain::telemetry::{Capture, Category};
+use diesel::deserialize::{self, FromSql, FromSqlRow};
+use diesel::expression::AsExpression;
+use diesel::pg::{Pg, PgValue};
+use diesel::serialize::{self, Output, ToSql};
+use diesel::sql_types;
+use serde_json::Value;
+use time::OffsetDateTime;
+use ulid::Ulid;
+use url::Url;
+use uuid::Uuid;
+
+use crate::error::BadRow;
+
+/// A value of the domain in one column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, FromSqlRow, AsExpression)]
+#[diesel(sql_type = sql_types::Uuid)]
+#[diesel(sql_type = sql_types::Text)]
+#[diesel(sql_type = sql_types::Integer)]
+#[diesel(sql_type = sql_types::BigInt)]
+#[diesel(sql_type = sql_types::Binary)]
+#[diesel(sql_type = sql_types::Json)]
+#[diesel(sql_type = sql_types::Jsonb)]
+pub(crate) struct Column<T>(pub(crate) T);
+
+/// What a [`Column`] can hold.
+pub(crate) trait ColumnValue: Sized {
+    /// What diesel reads and writes for it.
+    type Raw;
+
+    fn to_raw(&self) -> Self::Raw;
+
+    /// Fails with the reason if the domain refuses it.
+    fn from_raw(raw: Self::Raw) -> Result<Self, String>;
+}
+
+macro_rules! sql_types {
+    ($($type:ident),+) => {$(
+        impl<T: ColumnValue<Raw: FromSql<sql_types::$type, Pg>>> FromSql<sql_types::$type, Pg> for Column<T> {
+            fn from_sql(bytes: PgValue<'_>) -> deserialize::Result<Self> {
+                Ok(Self(T::from_raw(T::Raw::from_sql(bytes)?)?))
+            }
+        }
+
+        impl<T: ColumnValue<Raw: ToSql<sql_types::$type, Pg>> + std::fmt::Debug> ToSql<sql_types::$type, Pg> for Column<T> {
+            fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+                self.0.to_raw().to_sql(&mut out.reborrow())
+            }
+        }
+    )+};
+}
+sql_types!(Uuid, Text, Integer, BigInt, Binary, Json, Jsonb);
+
+/// Identifiers.
+macro_rules! ids {
+    ($($id:ident),+ $(,)?) => {$(
+        impl ColumnValue for casement_domain::$id {
+            type Raw = Uuid;
+
+            fn to_raw(&self) -> Uuid {
+                self.ulid().to_raw()
+            }
+
+            fn from_raw(raw: Uuid) -> Result<Self, String> {
+                Ulid::from_raw(raw).map(Self::from_ulid)
+            }
+        }
+    )+};
+}
+ids!(
+    ApiKeyId,
+    AppVersionId,
+    AuditRecordId,
+    AuthConnectionId,
+    AuthFlowId,
+    BrowserId,
+    CredentialId,
+    CredentialProviderId,
+    DeploymentId,
+    ExtensionId,
+    InvocationId,
+    NodeId,
+    NodeRunId,
+    OrganizationId,
+    PoolId,
+    ProfileId,
+    ProfileVersionId,
+    ProjectId,
+    ProxyId,
+    ReplayId,
+    SessionId,
+    TicketId,
+    UserId,
+);
+
+/// Enumerations, as their texts.
+macro_rules! texts_of_enums {
+    ($($module:ident::$name:ident),+ $(,)?) => {$(
+        impl ColumnValue for casement_domain::$module::$name {
+            type Raw = String;
+
+            fn to_raw(&self) -> String {
+                self.as_str().to_owned()
+            }
+
+            fn from_raw(raw: String) -> Result<Self, String> {
+                Self::ALL.into_iter().find(|value| value.as_str() == raw).ok_or(raw)
+            }
+        }
+    )+};
+}
+texts_of_enums!(
+    audit::AuditService,
+    audit::AuthStrategy,
+    auth_connection::ConnectionStatus,
+    auth_connection::FlowError,
+    auth_connection::FlowKind,
+    auth_connection::FlowStatus,
+    auth_connection::FlowStep,
+    browser::BrowserState,
+    credential_provider::ProviderType,
+    deployment::DeploymentStatus,
+    invocation::InvocationStatus,
+    login_page::ChoiceKind,
+    login_page::FieldKind,
+    login_page::InputKind,
+    login_page::MfaKind,
+    project::ProjectStatus,
+    proxy::ProxyFailure,
+    proxy::ProxyProtocol,
+    proxy::ProxyStatus,
+    proxy::ProxyType,
+    replay::ReplayState,
+    session::EndReason,
+    storage::StorageLimit,
+    telemetry::EventCategory,
+);
+
+/// Texts that the domain parses.
+macro_rules! parsed_texts {
+    ($($name:ident),+) => {$(
+        impl ColumnValue for $name {
+            type Raw = String;
+
+            fn to_raw(&self) -> String {
+                self.as_str().to_owned()
+            }
+
+            fn from_raw(raw: String) -> Result<Self, String> {
+                Self::parse(&raw).map_err(|bad| format!("{bad:?}"))
+            }
+        }
+    )+};
+}
+parsed_texts!(BypassHost, LabelName, PackagePath, SlugName, StartUrl, Url);
+
+impl ColumnValue for HostPattern {
+    type Raw = String;
+
+    fn to_raw(&self) -> String {
+        self.to_string()
+    }
+
+    fn from_raw(raw: String) -> Result<Self, String> {
+        Self::parse(&raw).map_err(|bad| bad.to_string())
+    }
+}
+
+/// Numbers that the domain has bounded far below their columns' bounds.
+macro_rules! numbers {
+    ($($number:ident in $raw:ident),+) => {$(
+        impl ColumnValue for $number {
+            type Raw = $raw;
+
+            fn to_raw(&self) -> $raw {
+                $raw::try_from(*self).unwrap_or($raw::MAX)
+            }
+
+            fn from_raw(raw: $raw) -> Result<Self, String> {
+                Self::try_from(raw).map_err(|_| raw.to_string())
+            }
+        }
+    )+};
+}
+numbers!(u16 in i32, u32 in i32, u64 in i64);
+
+impl ColumnValue for Ulid {
+    type Raw = Uuid;
+
+    fn to_raw(&self) -> Uuid {
+        Uuid::from_u128(self.0)
+    }
+
+    fn from_raw(raw: Uuid) -> Result<Self, String> {
+        Ok(Self(raw.as_u128()))
+    }
+}
+
+impl ColumnValue for [u8; 32] {
+    type Raw = Vec<u8>;
+
+    fn to_raw(&self) -> Vec<u8> {
+        self.to_vec()
+    }
+
+    fn from_raw(raw: Vec<u8>) -> Result<Self, String> {
+        raw.try_into().map_err(|_| "not 32 bytes".to_owned())
+    }
+}
+
+impl ColumnValue for Tags {
+    type Raw = Value;
+
+    fn to_raw(&self) -> Value {
+        self.as_map().iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect()
+    }
+
+    fn from_raw(raw: Value) -> Result<Self, String> {
+        Self::parse(serde_json::from_value(raw).map_err(|error| error.to_string())?).map_err(|bad| format!("{bad:?}"))
+    }
+}
+
+impl ColumnValue for BrowserPolicy {
+    type Raw = Value;
+
+    fn to_raw(&self) -> Value {
+        Value::Object(self.as_map().clone())
+    }
+
+    fn from_raw(raw: Value) -> Result<Self, String> {
+        let Value::Object(map) = raw else { return Err("not an object".to_owned()) };
+        Self::parse(map).map_err(|bad| format!("{bad:?}"))
+    }
+}
+
+/// These values in columns.
+pub(crate) fn columns<T: Copy>(values: &[T]) -> Vec<Column<T>> {
+    values.iter().copied().map(Column).collect()
+}
+
+/// A field or a row that stands for a value `V` of the domain.
+pub(crate) trait Stored<V>: Sized {
+    fn of(value: &V) -> Self;
+
+    fn value(self) -> Result<V, BadRow>;
+}
+
+impl<T: Clone> Stored<T> for Column<T> {
+    fn of(value: &T) -> Self {
+        Self(value.clone())
+    }
+
+    fn value(self) -> Result<T, BadRow> {
+        Ok(self.0)
+    }
+}
+
+impl<V, C: Stored<V>> Stored<Option<V>> for Option<C> {
+    fn of(value: &Option<V>) -> Self {
+        value.as_ref().map(C::of)
+    }
+
+    fn value(self) -> Result<Option<V>, BadRow> {
+        self.map(C::value).transpose()
+    }
+}
+
+impl<V, C: Stored<V>> Stored<Vec<V>> for Vec<C> {
+    fn of(value: &Vec<V>) -> Self {
+        value.iter().map(C::of).collect()
+    }
+
+    fn value(self) -> Result<Vec<V>, BadRow> {
+        self.into_iter().map(C::value).collect()
+    }
+}
+
+impl<V, W, C: Stored<V>, D: Stored<W>> Stored<(V, W)> for (C, D) {
+    fn of((first, second): &(V, W)) -> Self {
+        (C::of(first), D::of(second))
+    }
+
+    fn value(self) -> Result<(V, W), BadRow> {
+        Ok((self.0.value()?, self.1.value()?))
+    }
+}
+
+/// Names, in their order.
+impl Stored<BTreeSet<String>> for Vec<String> {
+    fn of(value: &BTreeSet<String>) -> Self {
+        value.iter().cloned().collect()
+    }
+
+    fn value(self) -> Result<BTreeSet<String>, BadRow> {
+        Ok(self.into_iter().collect())
+    }
+}
+
+/// What is captured. A category that a later version knows is captured by that one alone.
+impl Stored<Option<Capture>> for Option<Vec<String>> {
+    fn of(value: &Option<Capture>) -> Self {
+        value.as_ref().map(|capture| capture.categories().map(|category| category.as_str().to_owned()).collect())
+    }
+
+    fn value(self) -> Result<Option<Capture>, BadRow> {
+        Ok(self.and_then(|texts| Capture::only(texts.iter().filter_map(|text| Category::parse(text)))))
+    }
+}
+
+/// What diesel reads and writes as it is.
+macro_rules! as_it_is {
+    ($($type:ty),+) => {$(
+        impl Stored<$type> for $type {
+            fn of(value: &$type) -> Self {
+                value.clone()
+            }
+
+            fn value(self) -> Result<$type, BadRow> {
+                Ok(self)
+            }
+        }
+    )+};
+}
+as_it_is!(bool, i64, u8, String, OffsetDateTime);
+
+/// Declares a row that stands for a value of the domain: a diesel struct with the value's fields, each with `as` and the name of its
+/// column where that is another one.
+macro_rules! row {
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $row:ident for $value:ty {
+            $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $type:ty $(as $column:ident)?,)+
+        }
+    ) => {
+        $(#[$meta])*
+        $vis struct $row {
+            $($(#[$field_meta])* $(#[diesel(column_name = $column)])? $field_vis $field: $type,)+
+        }
+
+        impl $crate::column::Stored<$value> for $row {
+            fn of(value: &$value) -> Self {
+                Self { $($field: $crate::column::Stored::of(&value.$field),)+ }
+            }
+
+            fn value(self) -> Result<$value, $crate::error::BadRow> {
+                type Value = $value;
+                Ok(Value { $($field: $crate::column::Stored::value(self.$field)?,)+ })
+            }
+        }
+    };
+}
+pub(crate) use row;

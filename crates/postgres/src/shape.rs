@@ -1,0 +1,65 @@
+//! The shape of a browser, whose columns three tables have.
+
+/// Declares the columns of a shape for one table.
+macro_rules! shape_columns {
+    ($name:ident, $table:ident) => {
+        #[derive(Debug, diesel::Queryable, diesel::Selectable, diesel::Insertable, diesel::AsChangeset)]
+        #[diesel(table_name = $table, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+        pub(crate) struct $name {
+            headless: bool,
+            stealth: bool,
+            kiosk_mode: bool,
+            viewport_width: $crate::column::Column<u32>,
+            viewport_height: $crate::column::Column<u32>,
+            viewport_refresh_rate: $crate::column::Column<u32>,
+            policy: Option<$crate::column::Column<casement_domain::browser::BrowserPolicy>>,
+            extension_ids: Vec<$crate::column::Column<casement_domain::ExtensionId>>,
+            proxy_id: Option<$crate::column::Column<casement_domain::ProxyId>>,
+            profile_id: Option<$crate::column::Column<casement_domain::ProfileId>>,
+            profile_version_id: Option<$crate::column::Column<casement_domain::ProfileVersionId>>,
+            save_profile: bool,
+        }
+
+        impl $crate::column::Stored<casement_domain::browser::Shape> for $name {
+            fn of(shape: &casement_domain::browser::Shape) -> Self {
+                use $crate::column::Column;
+                Self {
+                    headless: shape.headless,
+                    stealth: shape.stealth,
+                    kiosk_mode: shape.kiosk_mode,
+                    viewport_width: Column(shape.viewport.width),
+                    viewport_height: Column(shape.viewport.height),
+                    viewport_refresh_rate: Column(shape.viewport.refresh_rate),
+                    policy: shape.policy.clone().map(Column),
+                    extension_ids: shape.extensions.iter().copied().map(Column).collect(),
+                    proxy_id: shape.proxy.map(Column),
+                    profile_id: shape.profile.map(|profile| Column(profile.id)),
+                    profile_version_id: shape.profile.and_then(|profile| profile.version).map(Column),
+                    save_profile: shape.profile.is_some_and(|profile| profile.save_changes),
+                }
+            }
+
+            fn value(self) -> Result<casement_domain::browser::Shape, $crate::error::BadRow> {
+                Ok(casement_domain::browser::Shape {
+                    headless: self.headless,
+                    stealth: self.stealth,
+                    kiosk_mode: self.kiosk_mode,
+                    viewport: casement_domain::browser::Viewport {
+                        width: self.viewport_width.0,
+                        height: self.viewport_height.0,
+                        refresh_rate: self.viewport_refresh_rate.0,
+                    },
+                    policy: self.policy.map(|policy| policy.0),
+                    extensions: self.extension_ids.into_iter().map(|id| id.0).collect(),
+                    proxy: self.proxy_id.map(|id| id.0),
+                    profile: self.profile_id.map(|id| casement_domain::profile::LoadedProfile {
+                        id: id.0,
+                        version: self.profile_version_id.map(|id| id.0),
+                        save_changes: self.save_profile,
+                    }),
+                })
+            }
+        }
+    };
+}
+pub(crate) use shape_columns;
