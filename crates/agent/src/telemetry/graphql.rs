@@ -1,4 +1,4 @@
-//! Redacts GraphQL documents that pages send. Every value in one may be a secret, whatever its argument is called.
+//! Redacts GraphQL documents that pages send. Every value may be a secret, regardless of the name of its argument.
 
 use super::secrets::{REDACTED, is_secret};
 
