@@ -33,8 +33,8 @@ pub(super) struct Document {
 }
 
 impl Tab {
-    /// Returns the documents of the page, with the script loaded in each. Each document follows the one that contains it;
-    /// the page's own document is first. A frame that does not answer is omitted.
+    /// Returns the documents of the page, with the script loaded in each. Each document follows the one that contains
+    /// it; the page's own document is first. A frame that does not answer is omitted.
     pub(super) async fn documents(&self, page: &Attached, within: Duration) -> Result<Vec<Document>, CdpError> {
         let mut found: Vec<Document> = Vec::new();
         for attached in self.attached(page) {
@@ -86,7 +86,7 @@ impl Tab {
         Ok(answer["result"]["value"].take())
     }
 
-    /// Like [`Tab::ask`], for a function that returns an element: returns its object id, or `None` if there is no element.
+    /// Like [`Tab::ask`], for a function that returns an element: returns the object id; `None` without an element.
     pub(super) async fn object(
         &self,
         document: &Document,
@@ -139,7 +139,7 @@ pub(super) struct Owner {
 }
 
 impl Tab {
-    /// Returns the element that contains the frame of a document; `None` for the page itself, and if it cannot be found.
+    /// Returns the element that contains a document's frame; `None` for the page itself, and if it is not found.
     pub(super) async fn owner(&self, documents: &[Document], at: usize, within: Duration) -> Option<Owner> {
         let document = documents.get(at)?;
         let around = document.around.as_deref()?;

@@ -1,7 +1,8 @@
 //! Login pages: opens, reads and fills them in.
 //!
-//! All scripts run in an isolated world, which the page can neither see nor change. A password is typed by a script in the intended
-//! document after it has checked the origin, and never as key events, which would follow the focus to another element.
+//! All scripts run in an isolated world, which the page can neither see nor change. A password is typed by a script in
+//! the intended document after it has checked the origin, and never as key events, which would follow the focus to
+//! another element.
 
 mod act;
 mod frames;

@@ -1,5 +1,5 @@
-// Reads one document and acts on it, in an isolated world: the page can neither see nor change the functions called here.
-// Properties are read through the prototypes, because a form returns its fields for properties with their names.
+// Reads one document and acts on it, in an isolated world: the page can neither see nor change the functions called
+// here. Properties are read through the prototypes, because a form returns its fields for properties with their names.
 globalThis.casement ??= (() => {
   const getter = (kind, name) => { const { get } = Object.getOwnPropertyDescriptor(kind.prototype, name); return it => get.call(it); };
   const tagOf = getter(Element, 'localName'), shadowOf = getter(Element, 'shadowRoot'), parentOf = getter(Node, 'parentNode');
@@ -295,7 +295,7 @@ globalThis.casement ??= (() => {
   const reddish = color => { const [r, g, b] = (color.match(/\d+(\.\d+)?/g) ?? []).map(Number); return r >= 140 && g <= 90 && b <= 100; };
   const solved = () => [...document.querySelectorAll(PROOFS)].slice(0, 20).some(it => typeof it.value === 'string' && it.value !== '');
 
-  // The elements that may have a closed shadow root: custom elements, and elements of some size without visible content.
+  // Elements that may have a closed shadow root: custom elements, and visible elements without visible content.
   const MAY = new Set(['div', 'span', 'section', 'article', 'main', 'aside', 'header', 'footer', 'nav', 'p', 'body', 'blockquote']);
   function mayHide(el, tag) {
     const own = tag.includes('-');

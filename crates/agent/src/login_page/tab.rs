@@ -274,7 +274,7 @@ impl TabEvent {
         }
         let (session, target) =
             (text(&params["sessionId"]).to_owned(), text(&params["targetInfo"]["targetId"]).to_owned());
-        // The document moved to a process of its own. The session of its request does not report the end of the request.
+        // The document moved to a process of its own. The session that sent its request does not report the end.
         self.forget_frame(&target);
         self.frames.push(Attached { session: session.clone(), target, parent: Some(parent.to_owned()) });
         self.last = Some(Instant::now());

@@ -1,7 +1,8 @@
 //! Scripts of callers, which run beside the browser: one at a time, in order of arrival.
 //!
-//! Each script has a process of its own, which is killed with all its descendants after the response was sent. The process for the next
-//! script loads while a script runs, and connects to the browser once the process of that script has ended.
+//! Each script has a process of its own, which is killed with all its descendants after the response was sent. The
+//! process for the next script loads while a script runs, and connects to the browser once the process of that script
+//! has ended.
 
 mod process;
 
@@ -36,7 +37,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 const STUCK_PAGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The timeout for the end of a process that broke its connection.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
-/// After this time without a script the process disconnects from the browser, so that Playwright answers no dialogs of other clients.
+/// After this time without a script the process disconnects from the browser, so that Playwright answers no dialogs of
+/// other clients.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// After this further time the process is ended.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -56,8 +58,8 @@ pub(crate) struct Scripts {
     turn: Semaphore,
     /// The process for the next script.
     next: Mutex<Option<Preparation>>,
-    /// Held by the one process that Playwright connects to the browser. If two of them attach to the same frames, each sometimes
-    /// mistakes the other's session for its own and waits for ever.
+    /// Held by the one process that Playwright connects to the browser. If two of them attach to the same frames, each
+    /// sometimes mistakes the other's session for its own and waits for ever.
     connected: Arc<AsyncMutex<()>>,
     /// True if the snapshot was made for another machine, so that processes start without it.
     is_snapshot_unusable: AtomicBool,
@@ -228,8 +230,8 @@ impl Scripts {
         format!("ws://127.0.0.1:{}{}", endpoint.port, endpoint.path)
     }
 
-    /// Terminates the code that an ended script may have left running in a page, because no other script could connect to
-    /// the browser.
+    /// Terminates the code that an ended script may have left running in a page, because no other script could connect
+    /// to the browser.
     async fn free_stuck_page(&self) {
         if let Some(running) = self.browser.ready() {
             running.browser.free_stuck_page().await;

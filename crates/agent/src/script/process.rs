@@ -24,7 +24,7 @@ const DATA_BYTES: u64 = 1280 << 20;
 /// The maximum number of processes and threads of one script. Node itself has a dozen.
 const MAX_PROCESSES: u32 = 256;
 const MAX_OPEN_FILES: u32 = 1024;
-/// The Node snapshot of a process that has loaded Playwright. It works only on the kind of processor that it was made on.
+/// The Node snapshot of a process that has loaded Playwright. It works only on the kind of processor that made it.
 pub(super) const SNAPSHOT: &str = "runner.blob";
 /// The longest message of a runner: the longest result with its envelope.
 const MAX_FRAME: usize = MAX_RESULT + (1 << 20);
@@ -195,7 +195,7 @@ impl Process {
         tokio::time::timeout(within, self.child.wait()).await.ok()?.ok()
     }
 
-    /// Kills the first process of its namespace and thereby all others in it. bubblewrap, which runs outside, ends after it.
+    /// Kills the first process of its namespace and thereby all others in it. bubblewrap outside of it ends then.
     fn kill(&mut self) {
         let Some(outer) = self.child.id() else { return };
         let children = std::fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).unwrap_or_default();

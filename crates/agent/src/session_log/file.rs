@@ -89,8 +89,8 @@ impl LogFile {
         (!rest.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Checks whether the file was truncated or replaced. Returns the incomplete last line of the earlier content, if there
-    /// was one, and true if there is something to read now.
+    /// Checks whether the file was truncated or replaced. Returns the incomplete last line of the earlier content, if
+    /// there was one, and true if there is something to read now.
     pub(crate) fn look(&mut self) -> io::Result<(Option<String>, bool)> {
         let mine = self.file.metadata()?;
         // The old file is read to its end first.

@@ -1,7 +1,7 @@
 //! Captchas that pages show, and their results.
 //!
-//! A captcha is a frame of a provider. It is solved when the field with its proof is filled in; only whether this field is empty is read,
-//! and only while a captcha is open.
+//! A captcha is a frame of a provider. It is solved when the field with its proof is filled in; only whether this field
+//! is empty is read, and only while a captcha is open.
 
 use std::time::Duration;
 

@@ -91,8 +91,8 @@ impl Event {
         self
     }
 
-    /// Serializes the event with the configured part of its URLs, truncated to the maximum length of an event. Screenshots
-    /// are not truncated.
+    /// Serializes the event with the configured part of its URLs, truncated to the maximum length of an event.
+    /// Screenshots are not truncated.
     pub(super) fn into_json(mut self, addresses: Addresses) -> Vec<u8> {
         addresses::clean(&mut self.data, addresses);
         // All types of the protocol serialize.

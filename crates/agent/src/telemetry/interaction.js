@@ -1,4 +1,4 @@
-// Runs in an isolated world in every document: the page can neither see the script nor change the functions that it uses.
+// Runs in an isolated world in every document: the page can neither see the script nor change the functions it uses.
 // The names of elements can still hide their properties, so these are read through the prototypes that define them.
 (() => {
   'use strict';
@@ -138,7 +138,7 @@
     }, { capture: true, passive: true, signal: stopped.signal });
   };
 
-  // An observer of a document does not observe its shadow trees. They are searched before each click, which may change them.
+  // An observer of a document does not observe its shadow trees. They are searched before a click can change them.
   const watchWithin = root => {
     let left = 10_000;
     for (const roots = [root]; roots.length > 0 && left > 0;) {

@@ -1,7 +1,7 @@
 //! Telemetry of the session: numbered events, which are buffered until the server has stored them.
 //!
-//! Nothing is captured without a requested category. With one, a thread of its own holds a connection to the browser, so that a page that
-//! floods its console slows down the capture and not the operations of the session.
+//! Nothing is captured without a requested category. With one, a thread of its own holds a connection to the browser,
+//! so that a page that floods its console slows down the capture and not the operations of the session.
 
 mod addresses;
 mod captcha;
@@ -197,7 +197,7 @@ impl Telemetry {
         }
     }
 
-    /// Waits until the browser is ready; returns `None` if the request changes meanwhile or the browser does not come back.
+    /// Waits until the browser is ready; `None` if the request changes meanwhile or no status is published any more.
     async fn wait_for_browser(
         &self,
         request: &mut watch::Receiver<CaptureRequest>,

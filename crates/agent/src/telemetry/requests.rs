@@ -37,8 +37,8 @@ pub(super) struct Response {
     pub(super) mime_type: String,
 }
 
-/// The requests without a reported response, by their ids. The session is no part of the key, because a worker's script may be requested
-/// in one session and arrive in another.
+/// The requests without a reported response, by their ids. The session is no part of the key, because a worker's script
+/// may be requested in one session and arrive in another.
 #[derive(Debug, Default)]
 pub(super) struct Requests(pub(super) HashMap<String, Request>);
 

@@ -69,8 +69,8 @@ impl UnconfirmedEvents {
         events.ends_with_loss = true;
     }
 
-    /// Adds a gap line if the last event was lost. The line has the number of that event, so that the count of lost events stays the same
-    /// whether the line is read or dropped.
+    /// Adds a gap line if the last event was lost. The line has the number of that event, so that the count of lost
+    /// events is the same if the line is dropped.
     pub(super) fn settle(&self) {
         let mut events = self.lock();
         if !events.ends_with_loss {

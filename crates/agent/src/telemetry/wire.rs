@@ -1,7 +1,7 @@
-//! A connection to the browser's debugging protocol with bounded memory, however long the messages are that a page causes.
+//! A connection to the browser's debugging protocol with bounded memory, regardless of the length of messages.
 //!
-//! A common WebSocket client buffers a message completely or closes the connection. Here the strings of a message are truncated while it
-//! arrives, see [`Redactor`].
+//! A common WebSocket client buffers a message completely or closes the connection. Here the strings of a message are
+//! truncated while it arrives, see [`Redactor`].
 
 use std::io;
 

@@ -1,7 +1,7 @@
 //! The live view of a display: the changed part since a viewer's previous frame, as a JPEG.
 //!
-//! A viewer requests the next frame when it has drawn the previous one. Therefore no frames are queued: a slow viewer sees fewer frames,
-//! each of the current display.
+//! A viewer requests the next frame when it has drawn the previous one. Therefore no frames are queued: a slow viewer
+//! sees fewer frames, each of the current display.
 
 mod changes;
 mod watch;

@@ -19,8 +19,8 @@ impl Cdp {
         Self(casement_test_support::cdp::Cdp::handshake(stream, &status.browser_ws_path).await.unwrap())
     }
 
-    /// Attaches to the first page of a browser that starts at [`EMPTY`], once the page is loaded and drawn. Without a start
-    /// URL, a browser may be ready before its first page has loaded its blank document, which discards earlier changes.
+    /// Attaches to the first page of a browser that starts at [`EMPTY`], once the page is drawn. Without a start URL, a
+    /// browser may be ready before its first page loads its blank document, which discards earlier changes.
     pub(crate) async fn at_first_page(sandbox: &Sandbox, status: &Status) -> (Self, String) {
         let mut cdp = Self::dial(sandbox, status).await;
         let target = cdp.pages().await.remove(0);
@@ -49,8 +49,8 @@ impl Cdp {
         self.0.attach(target).await.unwrap()
     }
 
-    /// Opens a page, in a new window or not, and returns a session to it. Changes to a page before it has reached its URL are
-    /// lost, so this waits until then. The wait works for each URL except `about:blank`.
+    /// Opens a page, in a new window or not, and returns a session to it. Changes to a page before it has reached its
+    /// URL are lost, so this waits until then. The wait works for each URL except `about:blank`.
     pub(crate) async fn page(&mut self, url: &str, new_window: bool) -> String {
         assert_ne!(url, "about:blank", "it cannot be distinguished from a page's first document");
         let made = self.call(None, "Target.createTarget", json!({ "url": url, "newWindow": new_window })).await;

@@ -1,4 +1,4 @@
-//! Dialogs of pages that nobody sees, more pages than a browser may have, and a browser that is closed from inside.
+//! Dialogs that no client answers, and a browser that a client closes.
 
 use std::time::{Duration, Instant};
 

@@ -123,7 +123,7 @@ async fn an_idle_browser_asks_for_nothing_and_sends_a_form_to_no_one() {
             assert!(Instant::now() < deadline, "the form is not opened");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // Types words that no dictionary contains into the focused field, which is the address bar if there is a display.
+        // Types words that no dictionary contains into the focused field: with a display, the address bar.
         let typed = Action::Type { text: "mispeled wrods are tolled to nobuddy ".to_owned(), delay_ms: 0 };
         let within = Duration::from_secs(60);
         let client = sandbox.client().await;

@@ -133,7 +133,7 @@ async fn output_is_buffered_up_to_its_limit_and_never_stops_the_program() {
 #[tokio::test]
 async fn the_time_limit_ends_the_program_and_all_it_has_started() {
     let (sandbox, client) = bare().await;
-    // Processes that left their group, session or parent, and one without the environment variable that identifies them.
+    // Processes that left their group, session or parent, and one without the variable that identifies them.
     let line = "sleep 4321 & setsid sleep 4321 & (setsid sleep 4321 &) ; env -i sh -c 'sleep 4321 & wait' & \
                 sh -c 'trap \"\" TERM INT HUP; while :; do sleep 4321; done' & wait";
     let began = Instant::now();

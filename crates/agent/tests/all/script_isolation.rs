@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use crate::sandbox::gone;
 use crate::script::*;
 
-/// Describes the process, Playwright and the browser's settings as a script sees them: every reachable function and key,
-/// and the settings. Two scripts with the same description see nothing of each other.
+/// Describes the process, Playwright and the browser's settings as a script sees them: every reachable function and
+/// key, and the settings. Two scripts with the same description see nothing of each other.
 const LOOKS: &str = r#"
     const { createHash } = require('crypto');
     const seen = new Set(), lines = [];

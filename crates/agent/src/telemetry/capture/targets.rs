@@ -145,7 +145,7 @@ impl Capture {
         );
     }
 
-    /// Stores the identifier of a script for new documents, or removes the script if it was for the current documents only.
+    /// Stores the identifier of a script for new documents, or removes a script for the current documents only.
     pub(super) fn add_script(&mut self, session: &str, stays: bool, result: &RawValue) {
         let Some(Added { identifier }) = self.read(result) else { return };
         match self.sessions.get_mut(session) {
