@@ -1,4 +1,4 @@
-//! The agent as it is used: in a sandbox, with a real browser, spoken to by its own client.
+//! Tests of the agent in a sandbox with a real browser, through its own client.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::print_stdout, reason = "measured times and sizes are worth reading beside the result")]
 

@@ -1,4 +1,4 @@
-//! What is done to a page: as a person does it, with the mouse and the keyboard.
+//! Performs acts on a page: clicks and keys as input events, texts by the script in the document.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use super::tab::{Attached, Tab};
 use crate::cdp::CdpError;
 use casement_agent_protocol::login_page::{Act, Fault, Key};
 
-/// How long a document may take to do something.
+/// The timeout of one call to a document.
 const DO: Duration = Duration::from_secs(5);
-/// How far down a frame may stand in frames with processes of their own.
+/// The maximum nesting of frames with processes of their own.
 const MAX_DEPTH: usize = 8;
 
-/// Why something was not done.
+/// The reason why an act failed.
 #[derive(Debug)]
 pub(super) enum ActionError {
-    /// The page's doing.
+    /// A fault of the page.
     Page(Fault),
-    /// The browser's.
+    /// A fault of the browser.
     Browser(CdpError),
 }
 
@@ -33,13 +33,13 @@ fn not_usable<T>(reason: impl Into<String>) -> Result<T, ActionError> {
     Err(ActionError::Page(Fault::NotUsable { reason: reason.into() }))
 }
 
-/// An element, found again.
+/// An element: the index of its document, and its number there.
 struct Found {
     document: usize,
     number: u64,
 }
 
-/// The page and its documents, as long as nothing navigates.
+/// A page and its documents, which are valid until something navigates.
 struct DocumentInput<'a> {
     tab: &'a Tab,
     page: &'a Attached,
@@ -47,16 +47,16 @@ struct DocumentInput<'a> {
 }
 
 impl Tab {
-    /// Does these things, in order.
+    /// Performs the acts in order.
     pub(super) async fn act(&self, acts: Vec<Act>) -> Result<(), ActionError> {
         let page = self.page()?;
         self.cdp.send(Some(&page.session), "Page.bringToFront", json!({})).await?;
         let typed = acts.iter().rposition(|act| matches!(act, Act::Fill { .. } | Act::FillCode { .. }));
         for (at, act) in acts.into_iter().enumerate() {
-            // Each act may have changed everything.
+            // The previous act may have replaced documents.
             let documents = self.documents(&page, DO).await?;
             match (DocumentInput { tab: self, page: &page, documents }).act(act).await {
-                // Everything was typed, and the page has sent it by itself.
+                // All texts were typed, and the page has submitted them by itself.
                 Err(ActionError::Page(Fault::Stale { handle }))
                     if typed.is_some_and(|typed| typed < at) && self.is_replaced(&page, &handle).await? =>
                 {
@@ -68,7 +68,7 @@ impl Tab {
         Ok(())
     }
 
-    /// Whether the document in which that stood is not there any more.
+    /// Returns true if the document of the handle does not exist any more.
     async fn is_replaced(&self, page: &Attached, handle: &str) -> Result<bool, CdpError> {
         let documents = self.documents(page, DO).await?;
         Ok(!documents.iter().any(|document| document.holds(handle)))
@@ -76,7 +76,7 @@ impl Tab {
 }
 
 impl Document {
-    /// Whether a handle is of something in this document: frame, document and a number, in this order.
+    /// Returns true if the handle belongs to this document. A handle consists of the frame, the loader and a number.
     fn holds(&self, handle: &str) -> bool {
         let mut parts = handle.splitn(3, ':');
         parts.next() == Some(&*self.frame) && parts.next() == Some(&*self.loader)
@@ -117,13 +117,13 @@ impl DocumentInput<'_> {
         Ok(Found { document, number })
     }
 
-    /// Calls a function of ours with the element's number, and heeds what it complains of.
+    /// Calls a function of the script with the element's number. Returns a fault that the function reports as an error.
     async fn ask(&self, handle: &str, name: &str, rest: &[Value]) -> Result<Value, ActionError> {
         let found = self.find(handle)?;
         let document = self.documents.get(found.document).ok_or(CdpError::Closed)?;
         let arguments: Vec<Value> = std::iter::once(json!(found.number)).chain(rest.iter().cloned()).collect();
         let answer = match self.tab.ask(document, name, &arguments, DO).await {
-            // The document was replaced in the middle of it.
+            // The document was replaced during the call.
             Err(CdpError::Refused { .. }) => return Err(ActionError::Page(Fault::Stale { handle: handle.to_owned() })),
             other => other?,
         };
@@ -140,7 +140,7 @@ impl DocumentInput<'_> {
         }
     }
 
-    /// Types into one element. The page's document itself looks whose it is, in the same breath in which the text goes in.
+    /// Types into one element. The script checks the origin of the document and types in one synchronous step.
     async fn fill(&self, handle: &str, text: &str, origin: &str) -> Result<(), ActionError> {
         self.ask(handle, "fill", &[json!(text), json!(origin)]).await.map(drop)
     }
@@ -160,7 +160,7 @@ impl DocumentInput<'_> {
             let typed = self.fill(handle, character, origin).await;
             match typed {
                 Ok(()) => self.stir().await?,
-                // The last one sends itself.
+                // The page submits the code after the last character.
                 Err(ActionError::Page(Fault::Stale { .. })) if at + 1 == handles.len() => {}
                 Err(other) => return Err(other),
             }
@@ -179,8 +179,8 @@ impl DocumentInput<'_> {
         self.ask(handle, "tick", &[json!(on)]).await.map(drop)
     }
 
-    /// Presses and lets go of a key that types nothing, for pages that look at a field only then. Nothing that was typed is in it: the
-    /// focus may be anywhere by now.
+    /// Presses and releases a key that types nothing, for pages that check a field only on key events. The key reveals
+    /// nothing of the typed text, because the focus may have moved.
     async fn stir(&self) -> Result<(), ActionError> {
         self.key("End", "End", 35, None).await
     }
@@ -226,7 +226,7 @@ impl DocumentInput<'_> {
         Ok(())
     }
 
-    /// The middle of an element, as its process counts.
+    /// Returns the middle of an element, in the coordinates of its process.
     async fn middle(&self, document: &Document, object: &str) -> Result<(f64, f64), ActionError> {
         let session = Some(document.session.as_str());
         let requested = json!({ "objectId": object });
@@ -242,7 +242,7 @@ impl DocumentInput<'_> {
         Ok((f64::midpoint(left, right), f64::midpoint(top, bottom)))
     }
 
-    /// Where the process of a frame begins to count, as the page counts.
+    /// Returns the origin of the coordinates of a document's process, in the coordinates of the page.
     async fn offset(&self, of: usize) -> Result<(f64, f64), ActionError> {
         let (mut x, mut y) = (0.0, 0.0);
         let mut at = of;
@@ -251,7 +251,7 @@ impl DocumentInput<'_> {
             if document.session == self.page.session {
                 break;
             }
-            // The outermost document of this process stands in an element of another one.
+            // The outermost document of this process is contained in an element of another process.
             let outermost =
                 |one: &Document| one.session == document.session && one.around.as_ref() != Some(&document.session);
             let Some(outer) = self.documents.iter().position(outermost) else { break };

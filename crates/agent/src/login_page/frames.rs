@@ -1,4 +1,4 @@
-//! The documents of a tab, and calls into the world that we have in each.
+//! The documents of a tab, and calls of the script in their isolated worlds.
 
 use std::time::Duration;
 
@@ -8,33 +8,33 @@ use serde_json::{Value, json};
 use super::tab::{Attached, CALL_TIMEOUT, Tab};
 use crate::cdp::CdpError;
 
-/// What is called in a document.
+/// The script whose functions are called in documents.
 const SCRIPT: &str = include_str!("page.js");
-/// The world in which it is called.
+/// The name of the script's isolated world.
 const WORLD: &str = "casement-login";
-/// Frames that are read at most.
+/// The maximum number of documents that are read.
 pub(super) const MAX_FRAMES: usize = 30;
-/// How deep they are looked for.
+/// The maximum nesting of frames in one session.
 const MAX_DEPTH: usize = 8;
 
 /// A document of the tab.
 #[derive(Debug, Clone)]
 pub(super) struct Document {
-    /// In whose session it is.
+    /// The debugging session of the document.
     pub(super) session: String,
     pub(super) frame: String,
-    /// Which document of the frame.
+    /// The id of the document among those of the frame.
     pub(super) loader: String,
     pub(super) url: String,
-    /// In whose session the element is that it stands in; `None` for the page itself.
+    /// The debugging session of the element that contains the frame; `None` for the page itself.
     pub(super) around: Option<String>,
-    /// Our world in it.
+    /// The execution context of the script's world.
     pub(super) context: i64,
 }
 
 impl Tab {
-    /// The documents of the page, each after the one it stands in, with our world in each. The page's own comes first; a frame that
-    /// does not answer is left out.
+    /// Returns the documents of the page, with the script loaded in each. Each document follows the one that contains
+    /// it; the page's own document is first. A frame that does not answer is omitted.
     pub(super) async fn documents(&self, page: &Attached, within: Duration) -> Result<Vec<Document>, CdpError> {
         let mut found: Vec<Document> = Vec::new();
         for attached in self.attached(page) {
@@ -74,7 +74,7 @@ impl Tab {
         Ok(context)
     }
 
-    /// Calls a function of ours in a document, and waits for what it promises.
+    /// Calls a function of the script in a document, and waits for its result.
     pub(super) async fn ask(
         &self,
         document: &Document,
@@ -86,7 +86,7 @@ impl Tab {
         Ok(answer["result"]["value"].take())
     }
 
-    /// As [`Tab::ask`], for a function that gives an element: how the browser calls it; `None` where there is none.
+    /// Like [`Tab::ask`], for a function that returns an element: returns the object id; `None` without an element.
     pub(super) async fn object(
         &self,
         document: &Document,
@@ -127,19 +127,19 @@ impl Tab {
     }
 }
 
-/// The element in which a frame stands.
+/// The element that contains a frame.
 #[derive(Debug)]
 pub(super) struct Owner {
-    /// In which of the documents.
+    /// The index of the document that contains the element.
     pub(super) document: usize,
-    /// How it is called there.
+    /// The object id of the element in the script's world of that document.
     pub(super) object: String,
-    /// How the browser calls it.
+    /// The backend node id of the element.
     pub(super) node: i64,
 }
 
 impl Tab {
-    /// The element in which the frame of a document stands; `None` for the page itself, and where it cannot be found.
+    /// Returns the element that contains a document's frame; `None` for the page itself, and if it is not found.
     pub(super) async fn owner(&self, documents: &[Document], at: usize, within: Duration) -> Option<Owner> {
         let document = documents.get(at)?;
         let around = document.around.as_deref()?;
@@ -160,7 +160,7 @@ impl Tab {
         None
     }
 
-    /// A node as our world in that document calls it.
+    /// Returns the object id of a node in the script's world of the document; `None` if it cannot be resolved.
     pub(super) async fn resolve(&self, document: &Document, node: i64, within: Duration) -> Option<String> {
         let requested = json!({ "backendNodeId": node, "executionContextId": document.context });
         let resolved = self.cdp.call(Some(&document.session), "DOM.resolveNode", requested, within).await.ok()?;

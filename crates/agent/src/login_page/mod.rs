@@ -1,7 +1,8 @@
 //! Login pages: opens, reads and fills them in.
 //!
-//! All scripts run in an isolated world, which the page can neither see nor change. A password is typed by a script in the intended
-//! document after it has checked the origin, and never as key events, which would follow the focus to another element.
+//! All scripts run in an isolated world, which the page can neither see nor change. A password is typed by a script in
+//! the intended document after it has checked the origin, and never as key events, which would follow the focus to
+//! another element.
 
 mod act;
 mod frames;
@@ -32,10 +33,10 @@ use casement_agent_protocol::login_page::{
 
 /// The timeout of the navigation to a document.
 const NAVIGATION_TIMEOUT: Duration = Duration::from_secs(30);
-/// The pause before a page that navigates is read again, and how often it is.
+/// The pause before a navigating page is read again, and the maximum number of retries.
 const READ_BACKOFF: Duration = Duration::from_millis(30);
 const MAX_ATTEMPTS: usize = 40;
-/// How long a page that must differ may take to settle before its content is compared.
+/// The maximum time for a page that must differ to settle before its content is compared.
 const COMPARE_INTERVAL: Duration = Duration::from_secs(3);
 /// The timeout of a screenshot.
 const SCREENSHOT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -83,7 +84,7 @@ impl LoginPage {
         }
     }
 
-    /// Returns the tab. Attaches to the page in front if there is no tab, its page is gone, or `is_new` asks for another one.
+    /// Returns the tab. Attaches to the page in front if there is no tab, its page was closed, or `is_new` is true.
     async fn lock(&self, is_new: bool) -> Result<TabGuard<'_>, Refusal> {
         let running = self.browser.usable()?;
         let mut tab = self.tab.lock().await;
@@ -121,7 +122,7 @@ impl LoginPage {
         let tab = guard.tab()?;
         let deadline = Instant::now() + Duration::from_millis(request.within_ms.min(MAX_WAIT_MS));
         loop {
-            // A page that never settles is compared nevertheless.
+            // A page that never settles is compared after `COMPARE_INTERVAL`.
             let settle_deadline = match request.differs_from {
                 Some(_) => deadline.min(Instant::now() + COMPARE_INTERVAL),
                 None => deadline,
@@ -161,7 +162,7 @@ impl LoginPage {
         let tab = guard.tab()?;
         let page = tab.page()?;
         let documents = tab.documents(&page, CALL_TIMEOUT).await?;
-        // A document that does not veil its fields is one that nothing was typed into.
+        // A failure is ignored: nothing was typed into a document that cannot veil its fields.
         join_all(documents.iter().map(|document| tab.ask(document, "veil", &[], CALL_TIMEOUT))).await;
         let params = json!({ "format": "png", "optimizeForSpeed": true });
         let session = Some(page.session.as_str());

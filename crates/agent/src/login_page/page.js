@@ -1,5 +1,5 @@
-// Reads one document and acts on it, from a world of its own: the page sees none of this, and cannot change what is called here.
-// Elements are asked through the prototypes, because a form answers with its fields to names of its own.
+// Reads one document and acts on it, in an isolated world: the page can neither see nor change the functions called
+// here. Properties are read through the prototypes, because a form returns its fields for properties with their names.
 globalThis.casement ??= (() => {
   const getter = (kind, name) => { const { get } = Object.getOwnPropertyDescriptor(kind.prototype, name); return it => get.call(it); };
   const tagOf = getter(Element, 'localName'), shadowOf = getter(Element, 'shadowRoot'), parentOf = getter(Node, 'parentNode');
@@ -14,11 +14,11 @@ globalThis.casement ??= (() => {
   const rootOf = el => Node.prototype.getRootNode.call(el);
   const isElement = node => typeOf(node) === 1;
 
-  // Shadow roots that the page keeps to itself, told by the browser.
+  // The closed shadow roots, as the browser reports them.
   const closed = new WeakMap();
   const rootsSeen = new Set();
   const shadow = el => { const root = shadowOf(el) ?? closed.get(el); if (root && rootsSeen.size < 200) rootsSeen.add(root); return root; };
-  // The parent as it is shown: out of a slot into the tree of its host.
+  // The parent in the rendered tree: the slot of a slotted element, the host of a shadow root.
   const above = el => {
     const slot = el.assignedSlot;
     if (slot) return slot;
@@ -39,7 +39,7 @@ globalThis.casement ??= (() => {
     'canvas', 'video', 'audio', 'math']);
   const BLOCKS = new Set(['block', 'flex', 'grid', 'list-item', 'table', 'table-row', 'table-cell', 'flow-root']);
 
-  // What stands in a tree, as lines, up to so many characters. Costs no more than that however much there is.
+  // The text of a tree in lines, up to `most` characters. The cost is bounded, regardless of the size of the tree.
   function lines(top, most, skip) {
     const found = [''];
     let left = most, nodes = 600;
@@ -80,7 +80,7 @@ globalThis.casement ??= (() => {
     for (let node = firstOf(el); node; node = nextOf(node)) visit(node);
   }
 
-  // By the labels for programs that read aloud, by those for everybody, by what stands just before.
+  // The label of a field: its ARIA labels and its `label` elements, else its title, else the text before it.
   const byIds = (el, name) => attr(el, name).split(/\s+/).filter(Boolean).slice(0, 4)
     .map(id => rootOf(el).getElementById?.(id)).filter(Boolean).map(it => textOf(it, 200)).join(' ').trim();
   function labelOf(el) {
@@ -101,7 +101,7 @@ globalThis.casement ??= (() => {
     }
     return '';
   }
-  // `null`: another field stands there, so no label of ours lies beyond it.
+  // `null` for another field or a button: the label of this field is not beyond it.
   const outside = el => matches(el, 'input:not([type=hidden]),select,textarea,button') || inside(el, 'input:not([type=hidden]),select,textarea')
     ? null : textOf(el, 200);
 
@@ -112,7 +112,7 @@ globalThis.casement ??= (() => {
       && box.left < Math.max(innerWidth, document.documentElement.scrollWidth);
   }
   const tickable = el => tagOf(el) === 'input' && (el.type === 'checkbox' || el.type === 'radio');
-  // A box that is drawn by its label is seen where the label is.
+  // A checkbox that is drawn by its label is visible if the label is.
   const shown = el => sees(el) ? !(closest(el, '[aria-hidden=true]') && attr(el, 'tabindex') === '-1')
     : tickable(el) && !!el.labels && [...el.labels].slice(0, 2).some(sees);
 
@@ -206,7 +206,7 @@ globalThis.casement ??= (() => {
       else if (!here.news && BAD.test(names) && !inside(node, 'input,button,select')) here.news = 'error';
       if (/^h[1-6]$/.test(tag) || role === 'heading') here.heading = true;
       for (const [name, kind] of CAPTCHAS) {
-        // On a button, or called invisible, it shows something only when it is asked to: then in a frame of its own.
+        // On a button, or marked as invisible, a captcha shows only on demand, in a frame of its own.
         if (!matches(node, `.${name}`) || matches(node, UNSEEN_CAPTCHA)) continue;
         const box = rectOf(node);
         if (sees(node)) out.captchas.push({ kind, blocking: box.width * box.height > innerWidth * innerHeight / 4, solved: solved() });
@@ -295,7 +295,7 @@ globalThis.casement ??= (() => {
   const reddish = color => { const [r, g, b] = (color.match(/\d+(\.\d+)?/g) ?? []).map(Number); return r >= 140 && g <= 90 && b <= 100; };
   const solved = () => [...document.querySelectorAll(PROOFS)].slice(0, 20).some(it => typeof it.value === 'string' && it.value !== '');
 
-  // Which elements may have a shadow that they do not show: those of the page's own making, and those drawn with nothing in them.
+  // Elements that may have a closed shadow root: custom elements, and visible elements without visible content.
   const MAY = new Set(['div', 'span', 'section', 'article', 'main', 'aside', 'header', 'footer', 'nav', 'p', 'body', 'blockquote']);
   function mayHide(el, tag) {
     const own = tag.includes('-');
@@ -319,7 +319,7 @@ globalThis.casement ??= (() => {
     for (const root of rootsSeen) observer.observe(root, WATCHED);
     return observer;
   }
-  // Once nothing has changed for `quiet` ms; `false` after `longest` ms.
+  // Resolves to true once nothing has changed for `quiet` ms, or to false after `longest` ms.
   function rest(quiet, longest) {
     return new Promise(done => {
       const finish = calm => { observer.disconnect(); clearTimeout(timer); clearTimeout(end); document.removeEventListener('readystatechange', again); done(calm); };
@@ -331,7 +331,7 @@ globalThis.casement ??= (() => {
       again();
     });
   }
-  // Once something changes, or after `longest` ms.
+  // Resolves once something changes, or after `longest` ms.
   function change(longest) {
     return new Promise(done => {
       const finish = () => { observer.disconnect(); clearTimeout(end); done(true); };
@@ -343,7 +343,7 @@ globalThis.casement ??= (() => {
   const focused = () => { let it = document.activeElement; for (let many = 0; it && many < 50; many++) { const in_ = (shadowOf(it) ?? closed.get(it))?.activeElement; if (!in_) break; it = in_; } return it; };
   const usable = el => !sees(el) && !shown(el) ? 'it is not seen' : matches(el, ':disabled') ? 'it is switched off' : '';
 
-  // All in one piece: no event of another document comes between the look at where it is and the typing.
+  // Synchronous, so that the document cannot change between the check of the origin and the typing.
   function fill(it, text, origin) {
     if (self.origin !== origin) return { found: self.origin };
     const el = at(it);
@@ -356,7 +356,7 @@ globalThis.casement ??= (() => {
     const typed = text === '' ? document.execCommand('delete') : document.execCommand('insertText', false, text);
     const plain = value => String(value ?? '').replace(/[^\p{L}\p{N}]/gu, '');
     if (!connected(el) || plain(el.value) === plain(text) || (typed && plain(el.value).endsWith(plain(text)))) return {};
-    // A page that takes no typing, but a value.
+    // For a page that does not accept typed text, but accepts a value.
     const kind = tagOf(el) === 'textarea' ? HTMLTextAreaElement : HTMLInputElement;
     Object.getOwnPropertyDescriptor(kind.prototype, 'value').set.call(el, text);
     el.dispatchEvent(new InputEvent('input', { bubbles: true, composed: true, inputType: 'insertText' }));
@@ -397,7 +397,7 @@ globalThis.casement ??= (() => {
     return {};
   }
 
-  // What stands in fields becomes illegible, until it is put back.
+  // Makes the values of fields illegible until `unveil`.
   let veiled = [];
   function veil() {
     unveil();

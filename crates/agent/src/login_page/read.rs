@@ -1,4 +1,4 @@
-//! What a page shows, put together of what its documents show.
+//! Reads the content of a page from all its documents.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -15,22 +15,22 @@ use crate::egress;
 use crate::telemetry::captcha_kind;
 use casement_agent_protocol::login_page::{Button, Captcha, Frame, Input, Layer, Reading, Text};
 
-/// How long a document may take to be read.
+/// The timeout of reading one document.
 const DOCUMENT: Duration = Duration::from_secs(8);
-/// How long the browser may take to say where a frame stands.
+/// The timeout of one call that locates a frame or a shadow root.
 const PLACE: Duration = Duration::from_secs(2);
-/// How often a document is read anew because more of it came to light, one shadow in another.
+/// The maximum number of repeated reads of a document after closed shadow roots were found, which may be nested.
 const DEPTH: usize = 3;
-/// The most that is read of a page.
+/// The limits of a reading. `MAX_SIZE` is the approximate size of one document's content, in characters.
 const MAX_INPUTS: usize = 80;
 const MAX_BUTTONS: usize = 200;
 const MAX_TEXTS: usize = 120;
 const MAX_LAYERS: usize = 20;
 const MAX_SIZE: usize = 120_000;
-/// A frame in which a person is asked to solve something takes at least this part of what is seen.
+/// The frame of a captcha blocks the page if it takes more than this part of the viewport.
 const LARGE: f64 = 0.12;
 
-/// A document as it tells of itself.
+/// The content of a document as the script reports it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ReportedDocument {
@@ -69,7 +69,7 @@ struct ReportedButton {
 type InputRest = serde_json::Map<String, Value>;
 type ButtonRest = serde_json::Map<String, Value>;
 
-/// How a frame stands in what is around it.
+/// The position of a frame in the document that contains it.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
 struct Place {
@@ -85,11 +85,11 @@ struct Place {
 }
 
 impl Tab {
-    /// What the page shows now.
+    /// Reads the current content of the page.
     pub(super) async fn read(&self, page: &Attached, is_settled: bool) -> Result<Reading, CdpError> {
         let documents = self.documents(page, DOCUMENT).await?;
         let reported = join_all(documents.iter().map(|document| self.report(document))).await;
-        // Where frames stand is asked after what is around them has been read: layers are counted then.
+        // The positions of frames are read after the documents, because the reading of a document numbers its layers.
         let places = join_all((0..documents.len()).map(|at| self.place(&documents, at))).await;
         let mut merged = Merged { reading: Reading { settled: is_settled, ..Reading::default() }, ..Merged::default() };
         for ((document, reported), at) in documents.iter().zip(reported).zip(0..) {
@@ -129,7 +129,7 @@ impl Tab {
         }
     }
 
-    /// Looks into elements that may have a shadow which the page keeps to itself; whether one was found that was not known.
+    /// Searches suspected elements for closed shadow roots; returns true if a new one was found.
     async fn open_shadows(&self, document: &Document, suspects: usize) -> bool {
         let found = join_all((0..suspects.min(40)).map(|at| self.open_shadow(document, at))).await;
         found.into_iter().flatten().any(|()| true)
@@ -158,12 +158,13 @@ impl Tab {
 #[derive(Default)]
 struct Merged {
     reading: Reading,
-    /// Forms so far.
+    /// The number of forms so far.
     forms: usize,
-    /// For each document that is shown: where its layers begin, and in which it stands itself.
+    /// The state of each document; `None` for a document that is not visible.
     shown: Vec<Option<VisibleState>>,
 }
 
+/// The first layer of a visible document, the layer that contains it, and whether it is covered.
 #[derive(Clone, Copy)]
 struct VisibleState {
     layers: usize,
@@ -178,7 +179,7 @@ impl Merged {
         self.shown.push(Some(shown));
         let reading = &mut self.reading;
         let frame = reading.frames.len();
-        // More than any document has places.
+        // Larger than the number of places in a document.
         let base = frame * 1000;
         if frame == 0 {
             reading.url.clone_from(&reported.url);
@@ -237,7 +238,7 @@ impl Merged {
         bound(&mut self.reading);
     }
 
-    /// How a document stands in the page; `None` for one that is not seen. Captchas are noted on the way: they are frames.
+    /// Returns the state of a document; `None` if it is not visible. Adds the captcha of a frame, if it shows one.
     fn placed(
         &mut self,
         document: &Document,
@@ -267,7 +268,7 @@ impl Merged {
     }
 }
 
-/// What the way out has answered in the place of a site.
+/// Returns the error of the egress that the page shows in place of a site.
 fn of_the_way_out(reading: &Reading) -> Option<&str> {
     let bare = reading.title.is_empty() && reading.inputs.is_empty() && reading.buttons.is_empty();
     match &reading.texts[..] {
@@ -276,7 +277,7 @@ fn of_the_way_out(reading: &Reading) -> Option<&str> {
     }
 }
 
-/// Several documents together are bounded as one is.
+/// Truncates the content of several documents to the limits of a reading.
 fn bound(reading: &mut Reading) {
     fn cut<T>(list: &mut Vec<T>, most: usize) -> bool {
         let more = list.len() > most;
@@ -298,7 +299,8 @@ fn bound(reading: &mut Reading) {
     reading.texts.iter_mut().for_each(|text| known(&mut text.layer));
 }
 
-/// The same for two readings that show the same, whatever stands in fields and however far something has counted.
+/// Returns a digest that is equal for readings with the same content. It ignores the values of fields, and the digits
+/// in labels and texts of more than six characters, which may be counters.
 fn mark(target: &str, documents: &[Document], reading: &Reading) -> String {
     let counts = |text: &str| {
         if text.chars().count() > 6 { text.replace(|c: char| c.is_ascii_digit(), "0") } else { text.to_owned() }

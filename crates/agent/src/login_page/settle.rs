@@ -1,4 +1,4 @@
-//! When a page has come to rest.
+//! Waits until a page has settled.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use super::frames::Document;
 use super::tab::{Attached, Tab};
 use crate::cdp::CdpError;
 
-/// For so long nothing has come and nothing has changed in a page that is at rest.
+/// The time without requests and changes after which a page has settled.
 const QUIET: Duration = Duration::from_millis(200);
-/// Beyond the time that a call itself waits.
+/// The timeout of a call, in addition to the time that the called function waits.
 const AROUND: Duration = Duration::from_secs(3);
-/// How long a page that is navigating may have no document to ask.
+/// The pause before the documents of a navigating page are requested again.
 const RETRY_BACKOFF: Duration = Duration::from_millis(20);
 
 impl Tab {
-    /// Waits until the page has come to rest, or until `until`. Whether it has.
+    /// Waits until the page has settled; `false` if it has not by `until`.
     pub(super) async fn settle(&self, page: &Attached, until: Instant) -> Result<bool, CdpError> {
         loop {
             if !self.quiet(until).await {
@@ -27,7 +27,7 @@ impl Tab {
             let before = self.quiet_since();
             let rested = match self.documents(page, AROUND).await {
                 Ok(documents) => self.rest(&documents, until).await,
-                // It was replaced while it was asked, or is too busy to answer.
+                // The page was replaced during the call, or is too busy to answer.
                 Err(CdpError::Refused { .. } | CdpError::Timeout { .. }) => {
                     tokio::time::sleep(RETRY_BACKOFF).await;
                     false
@@ -43,7 +43,7 @@ impl Tab {
         }
     }
 
-    /// Waits until nothing has been on its way for a moment.
+    /// Waits until no request has been pending for a moment; `false` if that does not happen by `until`.
     async fn quiet(&self, until: Instant) -> bool {
         let mut changes = self.changes();
         loop {
@@ -57,24 +57,24 @@ impl Tab {
             if now >= until || self.is_gone() {
                 return false;
             }
-            // Either something is heard, or the time has come.
+            // A notice or the deadline ends the wait.
             drop(timeout_at(wake.min(until), changes.changed()).await);
         }
     }
 
-    /// Waits until nothing has changed in the documents for a moment.
+    /// Waits until nothing has changed in the documents for a moment; `false` if that does not happen by `until`.
     async fn rest(&self, documents: &[Document], until: Instant) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let requested = [json!(ms(QUIET)), json!(ms(left))];
         let rests = documents.iter().map(|document| self.ask(document, "rest", &requested, left + AROUND));
         let mut rested = join_all(rests).await.into_iter();
-        // A frame that does not answer does not hold up the page.
+        // A frame that does not answer counts as settled.
         let page = rested.next().is_some_and(|answer| answer.is_ok_and(|calm| calm == true));
         page && rested.all(|answer| answer.map_or(true, |calm| calm == true))
     }
 
-    /// Waits until something happens to the page, or until `until`.
+    /// Waits for a notice of the tab or a change in its documents, at most until `until`.
     pub(super) async fn wait_for_change(&self, page: &Attached, until: Instant) {
         let mut changes = self.changes();
         changes.borrow_and_update();

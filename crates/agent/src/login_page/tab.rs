@@ -1,4 +1,4 @@
-//! The tab in which somebody logs in: a debugging connection of its own to the page and all frames in it, and what was heard there.
+//! The tab of a login: a debugging connection of its own to the page and its frames, and the state from their notices.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -12,62 +12,62 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::cdp::{Cdp, CdpError, Endpoint, Notice, text};
 
-/// Deadline of a call that does not wait for a page's scripts.
+/// The timeout of a call that does not wait for a page's scripts.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Requests on their way that are remembered.
+/// The maximum number of tracked pending requests.
 const MAX_REQUESTS: usize = 300;
-/// Frames with processes of their own that are attached.
+/// The maximum number of attached frames with processes of their own.
 const MAX_SESSIONS: usize = 40;
-/// Windows that stay open beside the page.
+/// The maximum number of open windows in addition to the page.
 const MAX_WINDOWS: usize = 3;
-/// For how long after a click a window that opens is what the click opened.
+/// The time after a click in which a new window counts as opened by the click.
 const OPENED_BY_CLICK: Duration = Duration::from_secs(5);
-/// Something that is loaded for so long does not hold up the reading of a page.
+/// The times after which a pending request no longer delays the reading of a page: for data or scripts, for a document.
 const SLOW_DATA: Duration = Duration::from_secs(5);
 const SLOW_PAGE: Duration = Duration::from_secs(20);
-/// What was sent may change everything once it is answered: nothing else that is asked for without end is waited for so long.
+/// The same time for a request that submits data. It is longer, because the response may change the whole page.
 const SLOW_ANSWER: Duration = Duration::from_secs(60);
-/// The words of a dialog that are kept.
+/// The maximum length of a stored dialog message, in characters.
 const DIALOG_TEXT: usize = 400;
 
 /// An attached page or frame.
 #[derive(Debug, Clone)]
 pub(super) struct Attached {
-    /// Its session.
+    /// The debugging session.
     pub(super) session: String,
-    /// The page, or the frame's id.
+    /// The target id of the page or the frame.
     pub(super) target: String,
-    /// In the session of whom it stands; `None` for a page.
+    /// The debugging session of the target that contains the frame; `None` for a page.
     pub(super) parent: Option<String>,
 }
 
 #[derive(Debug)]
 struct Request {
-    /// For which frame.
+    /// The frame that sent the request.
     frame: String,
     since: Instant,
     slow: Duration,
 }
 
-/// What was heard.
+/// The state of the tab, from the browser's notices.
 #[derive(Debug, Default)]
 struct TabEvent {
-    /// The page that was opened.
+    /// The page of the tab.
     main: Option<Attached>,
-    /// Windows that it opened as a part of the login, oldest first.
+    /// The windows that the page opened as a part of the login, oldest first.
     windows: Vec<Attached>,
-    /// Frames with processes of their own.
+    /// The frames with processes of their own.
     frames: Vec<Attached>,
-    /// Windows that are being attached to.
+    /// The target ids of the windows to which the tab is attaching.
     expected: HashSet<String>,
     requests: HashMap<(String, String), Request>,
-    /// When something was heard last of what makes a page another one.
+    /// The time of the last notice that may change the page.
     last: Option<Instant>,
-    /// When something was pressed last, and whether a window was to open.
+    /// The time of the last click or key press, and true if it is expected to open a window.
     clicked: Option<(Instant, bool)>,
-    /// What dialogs said since the document began.
+    /// The messages of the dialogs since the last navigation by the login.
     dialogs: Vec<String>,
-    /// Why a document did not come, by session.
+    /// The load errors of documents, by debugging session.
     failed: HashMap<String, String>,
     gone: bool,
 }
@@ -101,19 +101,19 @@ impl Tab {
         lock(&self.received)
     }
 
-    /// Whether the page, or the browser, is gone.
+    /// Returns true if the page was closed or the connection to the browser has ended.
     pub(super) fn is_gone(&self) -> bool {
         let received = self.lock();
         received.gone || received.main.is_none()
     }
 
-    /// The page in which the login goes on: the window that was opened last, else the page.
+    /// Returns the page in which the login continues: the last opened window, or else the page of the tab.
     pub(super) fn page(&self) -> Result<Attached, CdpError> {
         let received = self.lock();
         received.windows.last().or(received.main.as_ref()).cloned().ok_or(CdpError::Closed)
     }
 
-    /// The page and the frames in it that have processes of their own, each after what it stands in.
+    /// Returns the page and its frames with processes of their own. Each frame follows its parent.
     pub(super) fn attached(&self, page: &Attached) -> Vec<Attached> {
         let received = self.lock();
         let mut all = vec![page.clone()];
@@ -125,14 +125,14 @@ impl Tab {
         all
     }
 
-    /// Something is about to be pressed.
+    /// Records that a click or a key press follows, which opens a window if `window` is true.
     pub(super) fn will_click(&self, window: bool) {
         let mut received = self.lock();
         received.clicked = Some((Instant::now(), window));
         received.last = Some(Instant::now());
     }
 
-    /// A document is about to be replaced.
+    /// Resets the state before a navigation.
     pub(super) fn begin_navigation(&self) {
         let mut received = self.lock();
         received.dialogs.clear();
@@ -141,22 +141,22 @@ impl Tab {
         received.last = Some(Instant::now());
     }
 
-    /// What dialogs said since the document began.
+    /// Returns the messages of the dialogs since the last navigation by the login.
     pub(super) fn dialogs(&self) -> Vec<String> {
         self.lock().dialogs.clone()
     }
 
-    /// Why there is no document.
+    /// Returns the load error of the page's document.
     pub(super) fn failed(&self, page: &Attached) -> Option<String> {
         self.lock().failed.get(&page.session).cloned()
     }
 
-    /// Counts what is heard.
+    /// Returns the number of notices, which changes with each notice.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// From when on nothing was heard any more that makes a page another one; `None` while something is on its way.
+    /// Returns the time of the last notice that may change the page; `None` while a request is pending.
     pub(super) fn quiet_since(&self) -> Option<Instant> {
         let now = Instant::now();
         let mut received = self.lock();
@@ -164,7 +164,7 @@ impl Tab {
         received.requests.is_empty().then(|| received.last.unwrap_or(now))
     }
 
-    /// When the next thing on its way stops to count.
+    /// Returns the time when the next pending request stops delaying the reading.
     pub(super) fn next_given_up(&self) -> Option<Instant> {
         self.lock().requests.values().map(|request| request.since + request.slow).min()
     }
@@ -180,16 +180,16 @@ async fn attach(cdp: &Cdp, target: &str) -> Result<String, CdpError> {
     Ok(session)
 }
 
-/// What a page or a frame is to tell.
+/// Enables the notices of a page or a frame.
 async fn set_up(cdp: &Cdp, session: &str) -> Result<(), CdpError> {
     let frames = json!({
         "autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true, "filter": [{ "type": "iframe" }],
     });
-    // No bytes of what is sent are kept for us, and nothing of what is posted.
+    // The browser stores no bodies of requests and responses for this connection.
     let network = json!({ "maxTotalBufferSize": 0, "maxResourceBufferSize": 0, "maxPostDataSize": 0 });
     cdp.send(Some(session), "Page.enable", json!({})).await?;
     cdp.send(Some(session), "Network.enable", network).await?;
-    // The profile brings service workers and a cache that others may have filled: what a site is, its own server says.
+    // Others may have filled the cache and the service workers of the profile. The page must come from its own server.
     cdp.send(Some(session), "Network.setBypassServiceWorker", json!({ "bypass": true })).await?;
     cdp.send(Some(session), "Network.setCacheDisabled", json!({ "cacheDisabled": true })).await?;
     cdp.send(Some(session), "Target.setAutoAttach", frames).await
@@ -215,7 +215,7 @@ async fn heed(
                 drop(cdp.send(None, "Target.closeTarget", json!({ "targetId": target })).await);
             }
             Some(Todo::Adopt(target)) => {
-                // The answers of these calls come over another task, so that waiting here holds up only what is told.
+                // A separate task waits for the replies, so that further notices are not delayed.
                 let (received, changed) = (Arc::clone(&received), changed.clone());
                 tokio::spawn(async move {
                     if let Ok(session) = attach(&cdp, &target).await {
@@ -231,7 +231,7 @@ async fn heed(
     changed.send_modify(|count| *count += 1);
 }
 
-/// What follows from what was heard.
+/// The reaction to a notice.
 enum Todo {
     SetUp(String),
     Answer { session: String, agree: bool },
@@ -274,14 +274,14 @@ impl TabEvent {
         }
         let (session, target) =
             (text(&params["sessionId"]).to_owned(), text(&params["targetInfo"]["targetId"]).to_owned());
-        // Its document came in a process of its own: the end of that is not told where it began.
+        // The document moved to a process of its own. The session that sent its request does not report the end.
         self.forget_frame(&target);
         self.frames.push(Attached { session: session.clone(), target, parent: Some(parent.to_owned()) });
         self.last = Some(Instant::now());
         Some(Todo::SetUp(session))
     }
 
-    /// Nothing that was asked for a frame is waited for any more.
+    /// Removes the pending requests of a frame.
     fn forget_frame(&mut self, frame: &str) {
         let before = self.requests.len();
         self.requests.retain(|_, request| request.frame != frame);
@@ -299,7 +299,7 @@ impl TabEvent {
         self.last = Some(Instant::now());
     }
 
-    /// A window that the login opens is a part of it; any other has no business here.
+    /// Adopts a window that a page of the login opens, or closes it if it was not expected. Ignores other windows.
     fn window_opened(&mut self, info: &Value) -> Option<Todo> {
         let (target, opener) = (text(&info["targetId"]), text(&info["openerId"]));
         let ours = self.main.iter().chain(&self.windows).any(|page| page.target == opener);
@@ -308,7 +308,7 @@ impl TabEvent {
         }
         let just = self.clicked.filter(|(when, _)| when.elapsed() < OPENED_BY_CLICK);
         let room = self.windows.len() + self.expected.len() < MAX_WINDOWS;
-        // With no click of ours before it, it is a person who pressed something.
+        // Without a recent click by the login, a person has opened the window.
         if !room || just.is_some_and(|(_, window)| !window) {
             return Some(Todo::Close(target.to_owned()));
         }

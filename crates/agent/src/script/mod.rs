@@ -1,7 +1,8 @@
 //! Scripts of callers, which run beside the browser: one at a time, in order of arrival.
 //!
-//! Each script has a process of its own, which is killed with all its descendants after the response was sent. The process for the next
-//! script loads while a script runs, and connects to the browser once the process of that script has ended.
+//! Each script has a process of its own, which is killed with all its descendants after the response was sent. The
+//! process for the next script loads while a script runs, and connects to the browser once the process of that script
+//! has ended.
 
 mod process;
 
@@ -30,15 +31,16 @@ use casement_agent_protocol::script::{EXECUTE, ExecuteScript, MAX_WAITING, Scrip
 
 /// The longest request: a script of 1 MiB, with the longest JSON encoding.
 const MAX_REQUEST: usize = 8 << 20;
-/// How long a process may take to be ready.
+/// The timeout for a process to become ready.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// A process that is not ready after this time may be blocked by a page that hangs.
 const STUCK_PAGE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a process that broke its connection may take to end.
+/// The timeout for the end of a process that broke its connection.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
-/// After this time without a script the process disconnects from the browser, so that Playwright answers no dialogs of other clients.
+/// After this time without a script the process disconnects from the browser, so that Playwright answers no dialogs of
+/// other clients.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// After this further time it is ended.
+/// After this further time the process is ended.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A task that prepares a process.
@@ -50,14 +52,14 @@ pub(crate) struct Scripts {
     browser: BrowserHandle,
     telemetry: Arc<Telemetry>,
     config: RunnerConfig,
-    /// For the running script and the waiting ones.
+    /// The places of the running script and the waiting ones.
     slots: Semaphore,
-    /// Acquired in order of arrival.
+    /// The permit to run a script, acquired in order of arrival.
     turn: Semaphore,
     /// The process for the next script.
     next: Mutex<Option<Preparation>>,
-    /// Held by the one process that Playwright connects to the browser. If two of them attach to the same frames, each sometimes
-    /// mistakes the other's session for its own and waits for ever.
+    /// Held by the one process that Playwright connects to the browser. If two of them attach to the same frames, each
+    /// sometimes mistakes the other's session for its own and waits for ever.
     connected: Arc<AsyncMutex<()>>,
     /// True if the snapshot was made for another machine, so that processes start without it.
     is_snapshot_unusable: AtomicBool,
@@ -228,7 +230,8 @@ impl Scripts {
         format!("ws://127.0.0.1:{}{}", endpoint.port, endpoint.path)
     }
 
-    /// Terminates what an ended script may have left running in the page, because no other script could connect to the browser.
+    /// Terminates the code that an ended script may have left running in a page, because no other script could connect
+    /// to the browser.
     async fn free_stuck_page(&self) {
         if let Some(running) = self.browser.ready() {
             running.browser.free_stuck_page().await;
@@ -260,9 +263,9 @@ impl Scripts {
 /// The timeouts of a script.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// Of its run.
+    /// The timeout of the run.
     run: Duration,
-    /// Of waiting and running together.
+    /// The timeout of waiting and running together.
     total: Duration,
 }
 
@@ -301,7 +304,7 @@ impl Drop for AbandonGuard<'_> {
 enum StartError {
     #[error("{0}")]
     Start(#[from] std::io::Error),
-    /// It ended, with this error output.
+    /// The process ended, with this error output.
     #[error("{0}")]
     Ended(String),
     #[error("it was not ready within {} s", START_TIMEOUT.as_secs())]
@@ -379,7 +382,7 @@ fn timed_out(limit: Duration) -> String {
     format!("timed out after {} s", limit.as_secs_f64())
 }
 
-/// Returns true if the process was ended by a signal or for its memory.
+/// Returns true if the process was ended by a signal or because of its memory use.
 fn has_crashed(status: Option<ExitStatus>, stderr: &str) -> bool {
     let signalled = |status: ExitStatus| status.signal().is_some() || matches!(status.code(), Some(129..=192));
     stderr.contains("JavaScript heap out of memory") || status.is_some_and(signalled)

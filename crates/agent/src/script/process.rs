@@ -1,4 +1,4 @@
-//! One process that runs one script, in namespaces of its own: whatever the script starts ends with them.
+//! The process of one script, in namespaces of its own. All processes that the script starts end with the namespaces.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,17 +21,17 @@ use casement_agent_protocol::script::{MAX_OUTPUT, MAX_RESULT, as_given};
 const HEAP_MIB: u32 = 512;
 /// The limit of a process's writable memory, in bytes: far above the heap, far below the session's memory.
 const DATA_BYTES: u64 = 1280 << 20;
-/// The most processes and threads of one script; Node itself has a dozen.
+/// The maximum number of processes and threads of one script. Node itself has a dozen.
 const MAX_PROCESSES: u32 = 256;
 const MAX_OPEN_FILES: u32 = 1024;
-/// The Node snapshot of a process that has loaded Playwright. It works only on the kind of processor that it was made on.
+/// The Node snapshot of a process that has loaded Playwright. It works only on the kind of processor that made it.
 pub(super) const SNAPSHOT: &str = "runner.blob";
 /// The longest message of a runner: the longest result with its envelope.
 const MAX_FRAME: usize = MAX_RESULT + (1 << 20);
-/// How long a killed runner may take to end.
+/// The timeout for the end of a killed runner.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the start of a runner needs of the configuration.
+/// The configuration of a runner.
 #[derive(Debug)]
 pub(crate) struct RunnerConfig {
     /// The path of bubblewrap.
@@ -70,11 +70,11 @@ pub(super) struct RunnerMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum MessageKind {
-    /// It accepts a script.
+    /// The runner accepts a script.
     Ready,
     /// The script ended.
     Done,
-    /// It could not connect to the browser; no script was run.
+    /// The runner could not connect to the browser; no script was run.
     Failed,
     #[serde(other)]
     Other,
@@ -91,7 +91,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Returns its process id while it runs.
+    /// Returns the process id while the process runs.
     pub(super) fn pid(&self) -> Option<u32> {
         self.child.id()
     }
@@ -139,7 +139,7 @@ impl Process {
         Ok(Self { child, channel: UnixStream::from_std(ours)?, unread: BytesMut::new(), stdout, stderr })
     }
 
-    /// Sends it a message.
+    /// Sends a message to the runner.
     pub(super) async fn send(&mut self, message: &serde_json::Value) -> io::Result<()> {
         let body = serde_json::to_vec(message)?;
         let length = u32::try_from(body.len()).map_err(io::Error::other)?;
@@ -147,7 +147,7 @@ impl Process {
         self.channel.write_all(&body).await
     }
 
-    /// Receives the next message; `None` when it has ended. Buffers its output meanwhile. Cancel-safe.
+    /// Receives the next message; `None` when the runner has ended. Buffers the output meanwhile. Cancel-safe.
     pub(super) async fn receive(&mut self) -> io::Result<Option<RunnerMessage>> {
         loop {
             if let Some(frame) = self.frame()? {
@@ -169,7 +169,7 @@ impl Process {
         let Some(head) = self.unread.first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*head) as usize;
         if length > MAX_FRAME {
-            return Err(io::Error::other("a runner said too much"));
+            return Err(io::Error::other("a message of the runner is too long"));
         }
         if self.unread.len() < 4 + length {
             self.unread.reserve(4 + length - self.unread.len());
@@ -179,23 +179,23 @@ impl Process {
         Ok(Some(self.unread.split_to(length)))
     }
 
-    /// Takes its buffered standard output and error.
+    /// Takes the buffered standard output and error.
     pub(super) fn take_output(&mut self) -> (String, String) {
         (self.stdout.take(), self.stderr.take())
     }
 
-    /// Kills it and its descendants, waits for their end and returns the exit status.
+    /// Kills the process and its descendants, waits for their end and returns the exit status.
     pub(super) async fn end(mut self) -> Option<ExitStatus> {
         self.kill();
         self.wait(END_TIMEOUT).await
     }
 
-    /// Returns its exit status if it ends in time.
+    /// Returns the exit status if the process ends within this time.
     pub(super) async fn wait(&mut self, within: Duration) -> Option<ExitStatus> {
         tokio::time::timeout(within, self.child.wait()).await.ok()?.ok()
     }
 
-    /// Kills the first process of its namespace and thereby all others in it. bubblewrap, which runs outside, ends after it.
+    /// Kills the first process of its namespace and thereby all others in it. bubblewrap outside of it ends then.
     fn kill(&mut self) {
         let Some(outer) = self.child.id() else { return };
         let children = std::fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).unwrap_or_default();
@@ -276,7 +276,7 @@ impl Output {
             && let Err(error) = std::str::from_utf8(&bytes)
             && error.error_len().is_none()
         {
-            // A character was cut.
+            // The last character is incomplete.
             bytes.truncate(error.valid_up_to());
         }
         String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())

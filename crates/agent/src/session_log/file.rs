@@ -1,4 +1,4 @@
-//! The lines of a file that may grow, be cut, be replaced and be hostile.
+//! Reads the lines of a file that may grow, be truncated, be replaced and be hostile.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -17,11 +17,11 @@ use crate::reply::Refusal;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::session_log::MAX_MESSAGE;
 
-/// Bytes read at once.
+/// The size of one read, in bytes.
 const CHUNK: usize = 32 << 10;
-/// A change that the kernel does not tell of is seen after this long: of a link on the way to the file, for example.
+/// The interval of checks for changes that the kernel does not report, for example of a symbolic link in the path.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// Kinds of file systems whose files are no logs, whatever they say they are: reading them may wait, or never end.
+/// The kinds of file systems whose files are refused even if they are regular: reading them may block or never end.
 const UNREAL: [u64; 8] = [
     0x9fa0,      // proc
     0x6265_6572, // sysfs
@@ -38,9 +38,9 @@ pub(crate) struct LogFile {
     path: PathBuf,
     file: File,
     position: u64,
-    /// What was read of a line whose end has not come.
+    /// The beginning of a line whose end is not read yet.
     rest: Vec<u8>,
-    /// Whether the line was longer than a message, so that what comes of it is skipped.
+    /// True if the current line is longer than a message, so that the rest of it is skipped.
     cut: bool,
 }
 
@@ -52,7 +52,7 @@ impl LogFile {
         Ok(Self { path, file, position: 0, rest: Vec::new(), cut: false })
     }
 
-    /// Reads on. Answers the lines that are whole now; none when the end is reached.
+    /// Reads the next bytes. Returns the lines that are complete now; `None` at the end of the file.
     pub(crate) fn read(&mut self) -> io::Result<Option<Vec<String>>> {
         let mut chunk = vec![0; CHUNK];
         let read = self.file.read(&mut chunk)?;
@@ -82,15 +82,15 @@ impl LogFile {
         lines
     }
 
-    /// What stands at the end without a line's end.
+    /// Takes the incomplete last line.
     pub(crate) fn take_rest(&mut self) -> Option<String> {
         let rest = std::mem::take(&mut self.rest);
         let text = rest.strip_suffix(b"\r").unwrap_or(&rest);
         (!rest.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Looks whether the file was cut or replaced. Answers the lost line's beginning, if there was one, and whether there is
-    /// something to read now.
+    /// Checks whether the file was truncated or replaced. Returns the incomplete last line of the earlier content, if
+    /// there was one, and true if there is something to read now.
     pub(crate) fn look(&mut self) -> io::Result<(Option<String>, bool)> {
         let mine = self.file.metadata()?;
         // The old file is read to its end first.
@@ -117,7 +117,7 @@ impl LogFile {
         self.take_rest()
     }
 
-    /// Something that tells of changes.
+    /// Creates a watch of the file.
     pub(crate) fn watch(&self) -> io::Result<Watch> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let mut watch = Watch { events: Receiver::from_owned_fd_unchecked(fd.try_clone()?)?, fd };
@@ -126,26 +126,26 @@ impl LogFile {
     }
 }
 
-/// Tells when the file, or what stands in its place, may have changed.
+/// Reports that the file, or another file at its path, may have changed.
 pub(crate) struct Watch {
     events: Receiver,
     fd: OwnedFd,
 }
 
 impl Watch {
-    /// Watches the file that is there now; its directory is watched from the first time on.
+    /// Watches the current file, and its directory.
     pub(crate) fn renew(&mut self, log: &LogFile) -> io::Result<()> {
-        // By descriptor: the name may be another's by now.
+        // By descriptor, because the path may belong to another file by now.
         let mine = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&log.file));
         inotify::add_watch(&self.fd, mine, WatchFlags::MODIFY | WatchFlags::ATTRIB | WatchFlags::MOVE_SELF)?;
         let parent = log.path.parent().unwrap_or(Path::new("/"));
         let around = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
-        // Where the directory may not be read, the look every now and then has to do.
+        // If the directory may not be read, only the checks at `CHECK_INTERVAL` remain.
         inotify::add_watch(&self.fd, parent, around).ok();
         Ok(())
     }
 
-    /// Returns when something has happened, or when it is time to look all the same.
+    /// Waits for a change, at most for `CHECK_INTERVAL`.
     pub(crate) async fn changed(&mut self) -> io::Result<()> {
         match tokio::time::timeout(CHECK_INTERVAL, self.events.readable()).await {
             Ok(ready) => ready?,
@@ -160,7 +160,7 @@ impl Watch {
                 Err(error) => return Err(error.into()),
             }
         }
-        // By this the readiness is taken back.
+        // This read clears the readiness of the descriptor.
         match self.events.try_read(&mut [0; 1]) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock && error.kind() != io::ErrorKind::InvalidInput => {
                 Err(error)
@@ -170,7 +170,7 @@ impl Watch {
     }
 }
 
-/// Opens a regular file without waiting for anything, and nothing else.
+/// Opens a regular file without blocking. Refuses everything else.
 fn open(path: &Path) -> Result<File, Refusal> {
     let refuse = |code, why: &str| Err(Refusal::new(code, why).of_field("path"));
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -182,7 +182,7 @@ fn open(path: &Path) -> Result<File, Refusal> {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP) => {
             return refuse(ErrorCode::Missing, "there is no such file in the session");
         }
-        // A socket, a device without a driver.
+        // A socket, or a device without a driver.
         Err(Errno::NXIO | Errno::NODEV) => return refuse(ErrorCode::NotAllowed, "is no regular file"),
         Err(error) => return Err(Refusal::new(ErrorCode::Failed, error)),
     };

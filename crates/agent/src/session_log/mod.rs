@@ -1,4 +1,4 @@
-//! Logs of the session, line by line: a file of its own, or what its programs complain of.
+//! The logs of the session, line by line: a file in the session, or the output of the session's own programs.
 
 mod file;
 mod retained_lines;
@@ -21,14 +21,14 @@ use crate::reply::{self, Answer, Refusal, line, read};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::session_log::{FollowLog, LogLine, LogSource, STREAM};
 
-/// Readers at once.
+/// The maximum number of concurrent readers.
 const MAX_READERS: usize = 16;
-/// Bytes handed on at once, about.
+/// The approximate size of a chunk of lines, in bytes.
 const CHUNK_BYTES: usize = 64 << 10;
 
 static READERS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_READERS)));
 
-/// What `/v1/session_log/…` answers.
+/// Serves `/v1/session_log/…`.
 pub(crate) async fn serve(head: &Parts, body: Incoming) -> Answer {
     if head.uri.path() != STREAM {
         return Err(Refusal::no_operation(head.uri.path()));
@@ -53,7 +53,7 @@ fn of_buffered(
     let lines = stream::unfold((0_u64, place), move |(next, place)| async move {
         loop {
             let mut changed = std::pin::pin!(retained.changed());
-            // From now on nothing is missed.
+            // Enabled before the read, so that no line is missed.
             changed.as_mut().enable();
             let (lines, after) = retained.read(next, CHUNK_BYTES);
             if !lines.is_empty() {
@@ -82,7 +82,7 @@ fn of_file(
     follow: bool,
     place: OwnedSemaphorePermit,
 ) -> Result<BoxStream<'static, io::Result<Bytes>>, Refusal> {
-    // Before the first read, so that nothing falls between.
+    // Created before the first read, so that no change is missed.
     let watch = if follow { Some(log.watch().map_err(|error| Refusal::new(ErrorCode::Failed, error))?) } else { None };
     let reading = Reading { log, watch, lines: VecDeque::new(), ended: false, _place: place };
     Ok(stream::try_unfold(reading, |mut reading| async move { Ok(reading.next().await?.map(|part| (part, reading))) })
@@ -96,7 +96,7 @@ impl Reading {
                 Some(lines) => self.lines.extend(lines),
                 None => self.wait().await?,
             }
-            // A file of any size must not keep everybody else from being served.
+            // A large file must not block the other requests.
             tokio::task::yield_now().await;
         }
         if self.lines.is_empty() {
@@ -107,7 +107,7 @@ impl Reading {
         Ok(Some(encoded(&lines)))
     }
 
-    /// At the end of the file: waits until there is more, or ends.
+    /// Waits at the end of the file until there is more to read; ends the reading if it does not follow the file.
     async fn wait(&mut self) -> io::Result<()> {
         let Some(watch) = &mut self.watch else {
             self.ended = true;

@@ -1,4 +1,4 @@
-//! The last lines of the programs that make up the session.
+//! The last lines of output of the session's own programs.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,14 +10,14 @@ use tokio::sync::Notify;
 use crate::clock::now_ms;
 use casement_agent_protocol::session_log::LogLine;
 
-/// What is kept of each log, in bytes.
+/// The maximum size of the retained lines of each log, in bytes.
 const MAX_BUFFERED: usize = 256 << 10;
-/// What a line costs besides its text.
+/// The memory of a line in addition to its text, in bytes.
 const LINE_COST: usize = 48;
-/// Longest line; what is longer is taken for several.
+/// The maximum length of a line, in bytes. A longer line is split.
 const MAX_LINE: usize = 4 << 10;
 
-/// The browser's, the X server's and the agent's own.
+/// The logs of the browser, the X server and the agent.
 pub(crate) static CHROMIUM: RetainedLines = RetainedLines::new();
 pub(crate) static DISPLAY: RetainedLines = RetainedLines::new();
 pub(crate) static AGENT: RetainedLines = RetainedLines::new();
@@ -31,7 +31,7 @@ pub(crate) struct RetainedLines {
 struct Lines {
     retained: VecDeque<LogLine>,
     weight: usize,
-    /// How many lines were dropped: the first one kept has this number.
+    /// The number of dropped lines, which is also the number of the first retained line.
     dropped: u64,
 }
 
@@ -45,7 +45,7 @@ impl RetainedLines {
         self.lines.lock()
     }
 
-    /// Adds a line; its end is taken off.
+    /// Adds a line without its line end.
     pub(crate) fn add(&self, line: &[u8]) {
         let message = String::from_utf8_lossy(line).trim_end_matches(['\n', '\r']).to_owned();
         let mut lines = self.lines();
@@ -60,7 +60,7 @@ impl RetainedLines {
         self.news.notify_waiters();
     }
 
-    /// The lines from number `next` on, up to about `most` bytes, and the number after them.
+    /// Returns the lines from number `next` on, up to about `most` bytes, and the number after them.
     pub(crate) fn read(&self, next: u64, most: usize) -> (Vec<LogLine>, u64) {
         let lines = self.lines();
         let skipped = usize::try_from(next.saturating_sub(lines.dropped)).unwrap_or(usize::MAX);
@@ -75,12 +75,12 @@ impl RetainedLines {
         (read, next)
     }
 
-    /// Returns when a line was added after this was first polled.
+    /// Returns a future that completes when a line is added after the future was enabled or first polled.
     pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.news.notified()
     }
 
-    /// Keeps what comes from `source` until its end.
+    /// Adds the lines of `source` until its end.
     pub(crate) async fn fill(&self, source: impl AsyncRead + Unpin) {
         let mut reader = BufReader::with_capacity(1024, source);
         let mut line = Vec::new();
@@ -95,7 +95,7 @@ impl RetainedLines {
     }
 }
 
-/// What the agent's log is written to: its standard error, as it was, and what is kept of it.
+/// The writer of the agent's log: passes it to the standard error unchanged, and retains its last lines.
 #[derive(Debug, Default)]
 pub struct AgentLog;
 

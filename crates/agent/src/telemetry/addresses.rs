@@ -80,12 +80,12 @@ pub(super) fn in_text(text: &str, shown: Addresses) -> Cow<'_, str> {
             rest = after;
             continue;
         }
-        // Some characters that end a URL in a sentence may be part of a query: rather too much is removed than too little.
+        // Punctuation after a URL may be part of its query. It is removed too, so that no part of a query remains.
         let end =
             after.find(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '\'' | '<' | '>' | '`'));
         let (one, behind) = after.split_at(end.unwrap_or(after.len()));
         let address = &one[..one.find(['?', '#']).unwrap_or(one.len())];
-        // A URL inside a URL has a user of its own.
+        // A URL inside a URL may have a user of its own.
         let inner = address.find(START);
         clean.push_str(&address[..inner.unwrap_or(address.len())]);
         rest = inner.map_or(behind, |inner| &after[inner..]);

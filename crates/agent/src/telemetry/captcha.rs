@@ -1,7 +1,7 @@
 //! Captchas that pages show, and their results.
 //!
-//! A captcha is a frame of a provider. It is solved when the field with its proof is filled in; only whether this field is empty is read,
-//! and only while a captcha is open.
+//! A captcha is a frame of a provider. It is solved when the field with its proof is filled in; only whether this field
+//! is empty is read, and only while a captcha is open.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use super::open_captchas::{Captcha, kind_of, place};
 use super::session::TreeFrame;
 use casement_agent_protocol::telemetry::Category;
 
-/// The most open captchas.
+/// The maximum number of open captchas.
 const MAX_COUNT: usize = 50;
-/// How often the open captchas are checked.
+/// The interval of the checks of open captchas.
 const CHECK_INTERVAL: Duration = Duration::from_millis(300);
 /// The timeout of a captcha.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -40,7 +40,7 @@ impl Capture {
                 self.end_captcha(&frame.id, "abandoned", None);
             }
         }
-        // The captchas in its previous document have ended.
+        // The captchas in the frame's previous document have ended.
         self.abandon_captchas(|_, captcha| captcha.parent == frame.id);
         let url = frame.unreachable_url.as_deref().unwrap_or(&frame.url);
         let (Some(kind), Some(parent)) = (kind_of(url), self.parent_of(session, frame)) else { return };
@@ -226,7 +226,7 @@ mod tests {
             "captcha_type": "turnstile", "status": "timeout", "duration_ms": 0, "website_host": "shop.test", "website_path": "/pay",
         });
         assert_eq!((&event["type"], data), (&json!("captcha_solve_result"), expected));
-        // Its page goes away.
+        // The frame that contains the captcha is removed.
         capture.end_captcha_of_frame("around");
         let event = event_after(&events, 1).await;
         assert_eq!((&event["seq"], &event["data"]["status"]), (&json!(2), &json!("abandoned")));

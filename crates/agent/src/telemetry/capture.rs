@@ -1,7 +1,7 @@
 //! One connection to the browser, attached to all its targets.
 //!
-//! Every page, frame, worker and pop-up is paused before its first line of script, and resumed by the same batch of messages that enables
-//! its notices: nothing of its beginning is missed, and it waits for one exchange of messages.
+//! Every page, frame, worker and pop-up is paused before its scripts run, and resumed by the batch of messages that
+//! enables its notices. Therefore no early event is missed, and the target waits for one round trip only.
 
 mod dispatch;
 mod pending_query;
@@ -33,11 +33,11 @@ use crate::egress::FailedTunnels;
 pub(super) use self::pending_query::PendingQuery;
 pub(super) use self::timers::{Timer, Timers};
 
-/// How many messages are handled before anything else.
+/// The maximum number of messages of one batch.
 const BATCH: usize = 256;
-/// How long after a loss a gap is reported, unless an event is reported before.
+/// The delay after which a loss is reported as a gap, unless an event is reported before.
 const GAP_INTERVAL: Duration = Duration::from_millis(500);
-/// How long the end of the capture waits for earlier messages of the browser.
+/// The timeout for earlier messages of the browser at the end of the capture.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The capture of one browser process.
@@ -55,9 +55,9 @@ pub(super) struct Capture {
     pub(super) failed_tunnels: Arc<FailedTunnels>,
     pub(super) timers: Timers,
     pub(super) console_throttle: Throttle,
-    /// True for a while after a loss.
+    /// True from a loss until its gap is reported.
     has_lost: bool,
-    /// Earlier console messages are not captured. In milliseconds since 1970.
+    /// The time of the first captured console messages, in milliseconds since 1970.
     pub(super) console_since: f64,
     /// True once the open pages are attached.
     is_attached: bool,
@@ -201,7 +201,7 @@ impl Capture {
         Ok(())
     }
 
-    /// Counts something that could not be captured.
+    /// Counts a message or an event that could not be captured.
     pub(super) fn lose(&mut self) {
         self.events.lose();
         if !std::mem::replace(&mut self.has_lost, true) {

@@ -49,6 +49,7 @@ pub(super) struct CaptureRequest {
     pub(super) categories: CapturedCategories,
     /// The number of the request.
     pub(super) number: u64,
-    /// The time since when consoles are captured, in milliseconds since 1970: the capture may attach to a page later.
+    /// The time of the request for consoles, in milliseconds since 1970. The messages since then are captured, also of
+    /// a page to which the capture attaches later.
     pub(super) console_since: f64,
 }

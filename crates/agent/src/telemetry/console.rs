@@ -10,11 +10,12 @@ use super::capture::Capture;
 use super::event::{Event, beginning};
 use casement_agent_protocol::telemetry::Category;
 
-/// The most console objects that the browser holds before they are released. Without a release, logged objects are never freed.
+/// The maximum number of console objects that the browser holds before they are released. Without a release, logged
+/// objects are never freed.
 const MAX_HELD_OBJECTS: u32 = 200;
 /// The longest text of an object argument, in bytes.
 const MAX_OBJECT_BYTES: usize = 8 << 10;
-/// The most captured arguments of a message.
+/// The maximum number of captured arguments of a message.
 const MAX_ARGUMENTS: usize = 200;
 
 #[derive(Deserialize)]
@@ -104,7 +105,7 @@ impl Remote {
             (None, "undefined") => "undefined".to_owned(),
             (None, _) => {
                 let shown = match (&self.preview, self.subtype.as_deref()) {
-                    // Its description tells more than its fields.
+                    // The description contains more than the previewed fields.
                     (_, Some("error" | "regexp" | "date" | "node")) | (None, _) => self.description.clone(),
                     (Some(preview), _) => Some(preview.text()),
                 };
@@ -209,7 +210,7 @@ impl Capture {
         self.sessions.locate(event, id, frame.map(String::as_str));
     }
 
-    /// Counts held objects, and releases them from time to time.
+    /// Counts held objects, and releases them above [`MAX_HELD_OBJECTS`].
     fn release_objects(&mut self, id: &str, more: u32) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         session.held_objects = session.held_objects.saturating_add(more);

@@ -13,9 +13,9 @@ use casement_agent_protocol::telemetry::{Addresses, Category, MAX_EVENT_BYTES, S
 const MAX_URL: usize = 8 << 10;
 /// The longest `data:` URL in an event, in bytes.
 const MAX_DATA_URL: usize = 1 << 10;
-/// The length of a URL's beginning in which a user and a password are searched, in bytes.
+/// The length of the beginning of a URL that is searched for a user and a password, in bytes.
 const MAX_USER: usize = 128 << 10;
-/// Shorter strings are not truncated, in bytes.
+/// Strings up to this length are not truncated, in bytes.
 const MIN_STRING: usize = 64;
 
 /// An event.
@@ -33,7 +33,7 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// Creates an event of the current time.
+    /// Creates an event with the current time.
     pub(super) fn new(kind: &'static str, category: Category, source: SourceKind) -> Self {
         let source = Source { kind: source, event: None };
         Self { kind, category, ts: now_us(), source, data: Map::new(), truncated: false }
@@ -85,14 +85,14 @@ impl Event {
         self.put_text(name, &short_url(url));
     }
 
-    /// Sets a field like [`put`](Self::put).
+    /// Sets a field like [`put`](Self::put), and returns the event.
     pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.put(name, value);
         self
     }
 
-    /// Serializes the event with the configured part of its URLs, truncated to the longest length of an event. Screenshots are not
-    /// truncated.
+    /// Serializes the event with the configured part of its URLs, truncated to the maximum length of an event.
+    /// Screenshots are not truncated.
     pub(super) fn into_json(mut self, addresses: Addresses) -> Vec<u8> {
         addresses::clean(&mut self.data, addresses);
         // All types of the protocol serialize.
@@ -138,7 +138,7 @@ fn truncate_strings(value: &mut Value, max_bytes: usize) {
 
 /// Returns the URL without its user, truncated.
 pub(super) fn short_url(url: &str) -> Cow<'_, str> {
-    // Before it is truncated, because a part of a user looks like a host.
+    // The user is removed before the truncation, because a truncated user looks like a host.
     match addresses::address(beginning(url, MAX_USER), Addresses::Full) {
         Cow::Borrowed(_) => Cow::Borrowed(beginning(url, max_url_bytes(url))),
         Cow::Owned(clean) => Cow::Owned(beginning(&clean, max_url_bytes(url)).to_owned()),

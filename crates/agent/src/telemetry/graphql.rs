@@ -1,4 +1,4 @@
-//! Redacts GraphQL documents that pages send. Every value in one may be a secret, whatever its argument is called.
+//! Redacts GraphQL documents that pages send. Every value may be a secret, regardless of the name of its argument.
 
 use super::secrets::{REDACTED, is_secret};
 
@@ -20,8 +20,8 @@ fn start(text: &str) -> &str {
     rest
 }
 
-/// Redacts the strings of a document, and other values of arguments with secret names. Variables stay, because their values are outside
-/// of the document. Comments are removed.
+/// Redacts the strings of a document, and other values of arguments with secret names. Variables stay, because their
+/// values are outside of the document. Comments are removed.
 pub(super) fn redacted(document: &str) -> String {
     let mut redactor = DocumentRedactor { text: String::with_capacity(document.len()), ..DocumentRedactor::default() };
     let mut rest = document;
@@ -94,7 +94,7 @@ fn length(text: &str, first: char) -> usize {
     }
 }
 
-/// Returns the length of a string, or of a block string in three quotes. Without an end it extends to the end of the text.
+/// Returns the length of a string, or of a block string in three quotes. Without an end it is the whole text.
 fn string_length(text: &str) -> usize {
     let (quotes, escape) = if text.starts_with("\"\"\"") { ("\"\"\"", "\\\"\"\"") } else { ("\"", "\\") };
     let mut at = quotes.len();

@@ -1,9 +1,9 @@
-// Runs in a world of its own in every document: the page sees neither it nor what it does, and cannot change what it uses.
-// What the page names its elements can still hide their properties, so these are read from where they are defined.
+// Runs in an isolated world in every document: the page can neither see the script nor change the functions it uses.
+// The names of elements can still hide their properties, so these are read through the prototypes that define them.
 (() => {
   'use strict';
   const report = globalThis.__binding__;
-  // No name of an element can stand in the place of a symbol.
+  // The name of an element cannot hide a property whose key is a symbol.
   const STOP = Symbol.for('casement.stop');
   if (globalThis[STOP] || typeof report !== 'function') return;
   const stopped = new AbortController();
@@ -53,7 +53,7 @@
   };
   const about = element => ({ selector: selectorOf(element), tag: cut(String(tagOf(element) || ''), 40) });
 
-  // Fields that have once been secret stay so: a page may show what is in one.
+  // The fields that have once been secret. They stay secret, because a page may make their values visible.
   const secrets = new WeakSet();
   const SECRETS = '__secrets__';
   const wordsOf = text => text.replace(/([\p{Ll}\p{N}])(\p{Lu})/gu, '$1 $2').toLowerCase().split(/[^\p{Alphabetic}\p{N}]+/u);
@@ -68,19 +68,19 @@
     const type = root instanceof Document ? Document : DocumentFragment;
     return type.prototype.getElementById.call(root, id);
   };
-  // Everything that says what a field is for.
+  // The texts of all labels of a field.
   const labelsOf = element => {
     const around = labelled.flatMap(labels => [...(labels(element) || [])]);
     const named = attribute(element, 'aria-labelledby').split(/\s+/).filter(Boolean).slice(0, 20).map(id => byId(rootOf(element), id));
     return [...around.slice(0, 20), ...named].filter(Boolean).map(label => String(textOf(label) || ''));
   };
-  // Whether a style sheet shows something else than the text, by a property or by a font made for that.
+  // Returns true if a style sheet masks the text, by a property or by a special font.
   const isMasked = element => {
     const style = getComputedStyle(element);
     const security = style.getPropertyValue('-webkit-text-security');
     return (security !== '' && security !== 'none') || /text-?security|password|dotsfont/i.test(style.fontFamily);
   };
-  // Where the next character goes in a text that can be edited.
+  // Returns the element that contains the caret of an editable text.
   const caretOf = element => {
     const root = rootOf(element);
     const selection = root instanceof ShadowRoot && root.getSelection ? root.getSelection() : document.getSelection();
@@ -94,7 +94,7 @@
       || ['name', 'id', 'title', 'aria-label', 'placeholder', 'label'].some(name => namesSecret(attribute(element, name)))
       || labelsOf(element).some(namesSecret);
   };
-  // The elements in whose shadow trees an element is, and the frame around its document where that may be seen.
+  // Returns the hosts of the shadow trees that contain an element, and the frame of its document if that is accessible.
   const hostsOf = element => {
     const hosts = [];
     for (let root = rootOf(element); root instanceof ShadowRoot && hosts.length < 20; root = rootOf(root.host)) hosts.push(root.host);
@@ -114,7 +114,7 @@
     if (secret) secrets.add(element);
     return secret;
   };
-  // A field that is no password's any more was one: it shows what was typed, and may get more.
+  // A field whose type changes from `password` stays secret: it shows the typed password, and may receive more of it.
   const changes = new MutationObserver(records => {
     for (const { oldValue, target } of records) {
       if (String(oldValue).toLowerCase() === 'password') secrets.add(target);
@@ -127,7 +127,7 @@
     changes.observe(root, { subtree: true, attributes: true, attributeFilter: ['type'], attributeOldValue: true });
   };
   watch(document);
-  // What is typed inside of a closed shadow tree looks as if it were typed into its host.
+  // Input in a closed shadow tree has the host of the tree as its target.
   const TEXT = new Set(['INPUT', 'TEXTAREA', 'SELECT', 'BUTTON', 'A', 'HTML', 'SUMMARY', 'IFRAME', 'VIDEO', 'AUDIO']);
   const mayHide = element => !TEXT.has(tagOf(element)) && !editable(element) && !shadowOf(element);
 
@@ -138,7 +138,7 @@
     }, { capture: true, passive: true, signal: stopped.signal });
   };
 
-  // An observer of a document sees nothing of the shadow trees in it: before something is clicked that may change them, they are looked for.
+  // An observer of a document does not observe its shadow trees. They are searched before a click can change them.
   const watchWithin = root => {
     let left = 10_000;
     for (const roots = [root]; roots.length > 0 && left > 0;) {
@@ -167,7 +167,7 @@
     tell({ kind: 'key', key: cut(event.key, 40), ...about(element) });
   });
 
-  // A scroll is the user's when the user did something just before.
+  // A scroll counts as an interaction if the user acted just before.
   let acted = 0;
   for (const name of ['wheel', 'touchmove', 'keydown', 'mousedown']) listen(name, () => { acted = performance.now(); });
   const places = new WeakMap();

@@ -1,7 +1,7 @@
 //! Telemetry of the session: numbered events, which are buffered until the server has stored them.
 //!
-//! Nothing is captured without a requested category. With one, a thread of its own holds a connection to the browser, so that a page that
-//! floods its console slows down the capture and not the operations of the session.
+//! Nothing is captured without a requested category. With one, a thread of its own holds a connection to the browser,
+//! so that a page that floods its console slows down the capture and not the operations of the session.
 
 mod addresses;
 mod captcha;
@@ -59,7 +59,7 @@ const APPLY_TIMEOUT: Duration = Duration::from_secs(3);
 /// The timeout of a restart of the browser, and the pause after a failed connection to it.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(90);
 const RETRY_BACKOFF: Duration = Duration::from_millis(100);
-/// How long the end of a session waits until the server has read the last events.
+/// The timeout of the end of a session, which waits until the server has read the last events.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The capture of a session.
@@ -107,7 +107,7 @@ impl Telemetry {
             self.start().map_err(|error| Refusal::new(ErrorCode::Internal, error))?;
             self.browser.ready().is_some()
         } else {
-            // What a page does after the response is not captured any more.
+            // Waits for the end of the capture, so that no event after the response is captured.
             *self.is_running.lock()
         };
         if can_apply {
@@ -139,7 +139,7 @@ impl Telemetry {
         reply::stream("application/x-ndjson", lines)
     }
 
-    /// Starts the thread of the capture, unless it runs.
+    /// Starts the thread of the capture, unless it runs already.
     fn start(self: &Arc<Self>) -> std::io::Result<()> {
         let mut is_running = self.is_running.lock();
         if *is_running {
@@ -152,7 +152,7 @@ impl Telemetry {
                 runtime.block_on(telemetry.capture());
                 let mut is_running = telemetry.is_running.lock();
                 let request = telemetry.request.borrow().clone();
-                // A new request may have come meanwhile.
+                // A new request may have arrived meanwhile.
                 if !request.categories.any() {
                     *is_running = false;
                     telemetry.applied.send_replace(request.number);
@@ -197,7 +197,7 @@ impl Telemetry {
         }
     }
 
-    /// Waits until the browser is ready; returns `None` if the request changes meanwhile or the browser does not come back.
+    /// Waits until the browser is ready; `None` if the request changes meanwhile or no status is published any more.
     async fn wait_for_browser(
         &self,
         request: &mut watch::Receiver<CaptureRequest>,
@@ -235,7 +235,7 @@ impl Telemetry {
         drop(tokio::time::timeout(DRAIN_TIMEOUT, drained).await);
     }
 
-    /// Ends the capture and waits until it has reported what was pending.
+    /// Ends the capture and waits until it has reported the pending events.
     async fn stop(&self) {
         if !*self.is_running.lock() {
             return;

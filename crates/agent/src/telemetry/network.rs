@@ -17,7 +17,7 @@ use casement_agent_protocol::telemetry::Category;
 
 /// The time without a request after which the network counts as idle.
 pub(super) const IDLE_AFTER: Duration = Duration::from_millis(500);
-/// How many bytes of a body are captured: of data, and of other text.
+/// The maximum number of captured bytes of a body: of data, and of other text.
 const MAX_DATA_BODY: usize = 8 << 10;
 const MAX_TEXT_BODY: usize = 4 << 10;
 /// The longest body that is requested from the browser.
@@ -133,7 +133,7 @@ impl Capture {
                 self.add_in_flight(session, 1);
             }
         } else {
-            // Its response will not be reported.
+            // The response of this request will not be reported.
             self.lose();
             if redirected.is_some() {
                 self.finish_requests(session, 1);
@@ -272,7 +272,7 @@ impl Capture {
     }
 }
 
-/// Returns how many bytes of a body of this type are captured; `None` if it is no text.
+/// Returns the maximum number of captured bytes of a body of this type; `None` if it is no text.
 fn max_body_bytes(mime_type: &str) -> Option<usize> {
     let mime_type = mime_type.to_ascii_lowercase();
     let data = ["json", "xml", "x-www-form-urlencoded", "form-data"];
@@ -283,7 +283,7 @@ fn max_body_bytes(mime_type: &str) -> Option<usize> {
     text.then_some(MAX_TEXT_BODY)
 }
 
-/// Redacts the data in a response, which contains tokens as often as a request does. An XML document is no form.
+/// Redacts the data in a response, which may contain tokens like a request. XML is no form and stays unchanged.
 fn redacted_response_body<'a>(mime_type: &str, body: &'a str) -> Cow<'a, str> {
     if mime_type.to_ascii_lowercase().ends_with("xml") { body.into() } else { redacted_body(mime_type, body) }
 }

@@ -31,16 +31,16 @@ const PROVIDERS: [(&str, &str, &str); 13] = [
 pub(super) struct Captcha {
     pub(super) kind: &'static str,
     pub(super) session: String,
-    /// The frame that contains it.
+    /// The frame that contains the captcha's frame.
     pub(super) parent: String,
     pub(super) opened_at: Instant,
-    /// The time of its timeout.
+    /// The time at which the captcha times out.
     pub(super) deadline: Instant,
     pub(super) host: String,
     pub(super) path: String,
-    /// The script context that checks it.
+    /// The script context of the checks.
     pub(super) context: Option<i64>,
-    /// True while a call for it is pending.
+    /// True while a call of a check is pending.
     pub(super) is_pending: bool,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn kind_of(url: &str) -> Option<&'static str> {
     let (host, path) = place(url);
     let of_host = |name: &str| host.strip_suffix(name).is_some_and(|before| before.is_empty() || before.ends_with('.'));
     let (.., kind) = PROVIDERS.iter().find(|(name, start, _)| of_host(name) && path.starts_with(start))?;
-    // An invisible one decides without an interaction.
+    // An invisible captcha decides without an interaction.
     let is_invisible = *kind == "recaptcha_v2" && url.contains("size=invisible");
     Some(if is_invisible { "recaptcha_v3" } else { kind })
 }

@@ -1,7 +1,8 @@
 //! Truncates the strings of a JSON text while it arrives, so that every message fits into little memory.
 //!
-//! A page decides how long a message of the browser is, for example by a console line of ten megabytes. Of a long string the beginning
-//! remains; the text stays valid JSON. Unpaired surrogates, which pages can send and no reader accepts, are replaced.
+//! A page decides the length of a message of the browser, for example by a console line of ten megabytes. Only the
+//! beginning of a long string remains; the text stays valid JSON. Unpaired surrogates, which pages can send and no
+//! reader accepts, are replaced.
 
 use memchr::memchr2;
 
@@ -15,11 +16,11 @@ const MAX_BARE: usize = 4 << 20;
 /// A complete message.
 #[derive(Debug, Default)]
 pub(super) struct RedactedMessage {
-    /// Its JSON.
+    /// The JSON text.
     pub(super) text: Vec<u8>,
     /// True if a string is truncated.
     pub(super) is_truncated: bool,
-    /// True if it was too long: `text` is no JSON.
+    /// True if the message was too long; `text` is empty then.
     pub(super) is_lost: bool,
 }
 
@@ -30,7 +31,7 @@ enum Place {
     String,
 }
 
-/// Redacts one message, in any parts.
+/// Redacts one message, which may arrive in parts.
 #[derive(Debug)]
 pub(super) struct Redactor {
     message: RedactedMessage,

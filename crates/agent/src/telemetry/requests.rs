@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The most requests without a reported response.
+/// The maximum number of requests without a reported response.
 pub(super) const MAX_REQUESTS: usize = 10_000;
-/// How many bytes of response bodies the browser stores for the capture: of one body, and of all bodies of a page.
+/// The maximum number of bytes of response bodies that the browser stores: of one body, and of all bodies of a page.
 pub(super) const MAX_STORED_BODY: u64 = 2 << 20;
 pub(super) const MAX_STORED_BODIES: u64 = 8 << 20;
 /// The longest captured body of a request, in bytes.
@@ -37,8 +37,8 @@ pub(super) struct Response {
     pub(super) mime_type: String,
 }
 
-/// The requests without a reported response, by their ids. The session is no part of the key, because a worker's script may be requested
-/// in one session and arrive in another.
+/// The requests without a reported response, by their ids. The session is no part of the key, because a worker's script
+/// may be requested in one session and arrive in another.
 #[derive(Debug, Default)]
 pub(super) struct Requests(pub(super) HashMap<String, Request>);
 

@@ -26,7 +26,7 @@ pub(super) struct Screenshots {
     is_enabled: bool,
     /// The time of the next screenshot.
     due_at: Option<Instant>,
-    /// True while one is being taken.
+    /// True while a screenshot is being taken.
     is_taking: bool,
     last: Vec<u8>,
     sender: mpsc::Sender<Vec<u8>>,

@@ -8,8 +8,8 @@ use super::graphql;
 
 /// The replacement of a secret.
 pub(super) const REDACTED: &str = "[redacted]";
-/// The words that mark names and labels of secret fields anywhere in a name, without separators: passwords in the common languages,
-/// cards, one-time codes and keys.
+/// The words that mark names and labels of secret fields anywhere in a name, without separators: passwords in the
+/// common languages, cards, one-time codes and keys.
 pub(super) const WORDS: &[&str] = &[
     "pass",
     "pwd",
@@ -176,8 +176,8 @@ fn looks_secret(value: &str) -> bool {
     schemes.iter().any(|one| scheme.eq_ignore_ascii_case(one)) || value.split([' ', '=', ';', ',', '"']).any(token)
 }
 
-/// Redacts the secret fields of a body. A body that cannot be parsed, for example because it is truncated, is replaced completely if it
-/// contains the name of a secret.
+/// Redacts the secret fields of a body. A body that cannot be parsed, for example because it is truncated, is replaced
+/// completely if it contains the name of a secret.
 pub(super) fn redacted_body<'a>(content_type: &str, body: &'a str) -> Cow<'a, str> {
     let content_type = content_type.to_ascii_lowercase();
     if content_type.contains("form-data") {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::event::{Event, short_url};
 
-/// The most frames and script contexts of one session.
+/// The maximum number of frames, and of script contexts, of one session.
 const MAX_FRAMES: usize = 1000;
 
 /// The kind of an attached target.
@@ -105,7 +105,7 @@ pub(super) struct Navigation {
 }
 
 impl Navigation {
-    /// Forgets all requests.
+    /// Resets the state of the requests.
     pub(super) fn forget_requests(&mut self) {
         self.in_flight = 0;
         self.idle_at = None;
@@ -119,12 +119,12 @@ pub(super) struct Session {
     pub(super) target: String,
     pub(super) kind: Kind,
     pub(super) url: String,
-    /// The session of its page; for a page its own.
+    /// The session of the page that contains the target; for a page the page's own session.
     pub(super) root: String,
     pub(super) frames: HashMap<String, Frame>,
     /// The frame that contains the target, if the browser reports it.
     pub(super) parent_frame: Option<String>,
-    /// The frames of script contexts.
+    /// The frame of each script context.
     pub(super) contexts: HashMap<i64, String>,
     /// The identifiers of the scripts for new documents.
     pub(super) scripts: Vec<String>,
@@ -150,7 +150,7 @@ impl Session {
         }
     }
 
-    /// Returns the main frame, whose id is the target's.
+    /// Returns the id of the main frame, which is the target's; empty for a target without frames.
     pub(super) fn main_frame(&self) -> &str {
         if self.kind.has_frames() { &self.target } else { "" }
     }

@@ -7,15 +7,15 @@ use super::event::Event;
 use crate::memory::{self, Program};
 use casement_agent_protocol::telemetry::{Category, SourceKind};
 
-/// How many of the largest programs are reported when the memory was full.
+/// The number of the largest programs that are reported when the memory was full.
 const MAX_PROGRAMS: usize = 5;
 
 /// The phase in which a program ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Phase {
-    /// It was never ready.
+    /// The program was never ready.
     Startup,
-    /// It was ready before.
+    /// The program was ready before.
     Running,
 }
 

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 /// The longest burst of work.
 const MAX_BURST: Duration = Duration::from_secs(1);
-/// Continuous work may take one part in this many of the time.
+/// Continuous work may take 1/`SHARE` of the time.
 const SHARE: u32 = 3;
 
-/// The remaining work.
+/// The remaining time for work.
 #[derive(Debug)]
 pub(super) struct Throttle {
     left: Duration,

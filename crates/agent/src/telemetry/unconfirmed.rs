@@ -12,7 +12,7 @@ use casement_agent_protocol::telemetry::{
     Addresses, Category, GAP, MAX_UNCONFIRMED_BYTES, MAX_UNCONFIRMED_EVENTS, SourceKind,
 };
 
-/// The most bytes that a reader gets at once; at least one event.
+/// The maximum number of bytes that a reader receives at once; one event may be longer.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// The unconfirmed events.
@@ -23,9 +23,9 @@ pub(super) struct UnconfirmedEvents {
     last: watch::Sender<u64>,
     /// The number of readers so far. A new reader ends the previous one.
     reader: watch::Sender<u64>,
-    /// The last number that a reader got.
+    /// The number of the last event that a reader received.
     read: watch::Sender<u64>,
-    /// How much of URLs is shown in new events.
+    /// The part of URLs that new events contain.
     addresses: watch::Sender<Addresses>,
 }
 
@@ -34,7 +34,7 @@ struct Events {
     last: u64,
     /// True if the last number belongs to a lost event.
     ends_with_loss: bool,
-    /// With their numbers, oldest first.
+    /// The lines with their numbers, oldest first.
     lines: VecDeque<(u64, Bytes)>,
     bytes: usize,
 }
@@ -47,7 +47,7 @@ impl Default for UnconfirmedEvents {
 }
 
 impl UnconfirmedEvents {
-    /// Sets how much of URLs is shown in new events.
+    /// Sets the part of URLs that new events contain.
     pub(super) fn set_addresses(&self, addresses: Addresses) {
         self.addresses.send_replace(addresses);
     }
@@ -69,8 +69,8 @@ impl UnconfirmedEvents {
         events.ends_with_loss = true;
     }
 
-    /// Adds a gap line if the last event was lost. The line has the number of that event, so that the count of lost events stays the same
-    /// whether the line is read or dropped.
+    /// Adds a gap line if the last event was lost. The line has the number of that event, so that the count of lost
+    /// events is the same if the line is dropped.
     pub(super) fn settle(&self) {
         let mut events = self.lock();
         if !events.ends_with_loss {
@@ -177,7 +177,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Waits for the next lines; `None` once there is another reader.
+    /// Waits for the next lines and returns them; `None` once there is another reader.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
             if *self.turn.borrow() != self.number {

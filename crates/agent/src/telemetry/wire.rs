@@ -1,7 +1,7 @@
-//! A connection to the browser's debugging protocol with bounded memory, however long the messages are that a page causes.
+//! A connection to the browser's debugging protocol with bounded memory, regardless of the length of messages.
 //!
-//! A common WebSocket client buffers a message completely or closes the connection. Here the strings of a message are truncated while it
-//! arrives, see [`Redactor`].
+//! A common WebSocket client buffers a message completely or closes the connection. Here the strings of a message are
+//! truncated while it arrives, see [`Redactor`].
 
 use std::io;
 
@@ -97,11 +97,11 @@ impl Wire {
             let available = (self.read.len() - self.at).min(usize::try_from(frame.left).unwrap_or(usize::MAX));
             let payload = &self.read[self.at..self.at + available];
             if frame.is_skipped {
-                // Its payload is discarded.
+                // The payload is discarded.
             } else if frame.opcode < 8 {
                 self.redactor.feed(payload);
             } else if (available as u64) < frame.left {
-                // A control frame is handled completely.
+                // A control frame is handled once it is complete.
                 return Ok(None);
             } else if frame.opcode == PING {
                 let payload = payload.to_vec();

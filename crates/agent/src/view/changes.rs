@@ -1,13 +1,13 @@
-//! What changed on a display, and when.
+//! The numbered changes of a display.
 
 use std::collections::VecDeque;
 
-/// Changes remembered one by one. A viewer that is further behind sees the whole display.
+/// The maximum number of stored changes. A viewer that is further behind receives the whole display.
 const REMEMBERED: usize = 64;
-/// JPEG works in blocks of this many pixels; a part that begins between two of them would show its edges.
+/// The side of a JPEG block, in pixels. A part that does not begin at a block would show its edges.
 const BLOCK: u32 = 16;
 
-/// A rectangle of pixels; `right` and `bottom` lie outside.
+/// A rectangle of pixels; `right` and `bottom` are exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Area {
     pub(super) left: u32,
@@ -17,10 +17,10 @@ pub(super) struct Area {
 }
 
 impl Area {
-    /// All of a display.
+    /// The whole display.
     pub(super) const ALL: Self = Self { left: 0, top: 0, right: u32::MAX, bottom: u32::MAX };
 
-    /// What the X server calls it; it may lie outside.
+    /// Creates an area from coordinates of the X server, which may be outside of the display.
     pub(super) fn at(x: i32, y: i32, width: u16, height: u16) -> Self {
         let edge = |value: i32| u32::try_from(value).unwrap_or(0);
         let (right, bottom) = (x.saturating_add(width.into()), y.saturating_add(height.into()));
@@ -44,7 +44,7 @@ impl Area {
         }
     }
 
-    /// The smallest rectangle of whole blocks that holds it, cut to the display; never empty.
+    /// Returns the smallest rectangle of whole blocks that contains the area, clipped to the display; never empty.
     pub(super) fn aligned(self, width: u32, height: u32) -> Self {
         let start = |edge: u32, whole: u32| edge.min(whole.saturating_sub(1)) / BLOCK * BLOCK;
         let end = |edge: u32, start: u32, whole: u32| {
@@ -58,15 +58,15 @@ impl Area {
 /// The changes of one display, numbered.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// The number of the last one.
+    /// The number of the last change.
     state: u64,
-    /// With their numbers, oldest first.
+    /// The stored changes with their numbers, oldest first.
     recent: VecDeque<(u64, Area)>,
     size: (u32, u32),
 }
 
 impl Changes {
-    /// Begins to count above `state`.
+    /// Creates changes whose numbers begin above `state`.
     pub(super) fn above(state: u64) -> Self {
         Self { state: state + 1, recent: VecDeque::new(), size: (0, 0) }
     }
@@ -75,7 +75,7 @@ impl Changes {
         self.state
     }
 
-    /// Notes that this changed.
+    /// Adds a change of this area.
     pub(super) fn note(&mut self, area: Area) {
         self.state += 1;
         self.recent.push_back((self.state, area));
@@ -84,10 +84,10 @@ impl Changes {
         }
     }
 
-    /// The state now, and what changed after `since` on a display that has this size.
+    /// Returns the current state, and the area that changed after `since` on a display of this size.
     pub(super) fn since(&mut self, since: Option<u64>, size: (u32, u32)) -> (u64, Area) {
         if self.size != size {
-            // Whatever was shown before was of another size.
+            // Earlier changes belong to a display of another size.
             self.size = size;
             self.recent.clear();
             self.state += 1;

@@ -1,7 +1,7 @@
 //! The live view of a display: the changed part since a viewer's previous frame, as a JPEG.
 //!
-//! A viewer requests the next frame when it has drawn the previous one. Therefore no frames are queued: a slow viewer sees fewer frames,
-//! each of the current display.
+//! A viewer requests the next frame when it has drawn the previous one. Therefore no frames are queued: a slow viewer
+//! sees fewer frames, each of the current display.
 
 mod changes;
 mod watch;
@@ -28,9 +28,9 @@ use casement_agent_protocol::{ErrorCode, Region};
 
 /// The quality of the JPEGs, of 100: text stays readable.
 const QUALITY: u8 = 75;
-/// The most waiting viewers; each holds one of the agent's connections.
+/// The maximum number of waiting viewers. Each holds one of the agent's connections.
 const MAX_WAITING: usize = 24;
-/// The most frames per second, whatever the refresh rate.
+/// The maximum number of frames per second, regardless of the refresh rate.
 const MAX_FRAMES: u32 = 60;
 
 /// The viewers of the session.

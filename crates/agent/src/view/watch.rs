@@ -19,10 +19,11 @@ use super::changes::{Area, Changes};
 
 /// The time without a request after which there are no viewers.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The most events of one poll; the others follow in the next one.
+/// The maximum number of events of one poll. Further events follow in the next one.
 const MAX_EVENTS: usize = 1000;
 
-/// The last state of any watch. Each watch counts on from it, so that the state of a viewer of an earlier display is not mistaken.
+/// The last state of any watch. Each watch continues from it, so that a state of an earlier display is never mistaken
+/// for one of the current display.
 static LAST_STATE: AtomicU64 = AtomicU64::new(0);
 
 /// A watched display.
@@ -58,12 +59,12 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Returns true if it still watches that display.
+    /// Returns true if the watch still watches that display.
     pub(super) fn is_active(&self, display: &str) -> bool {
         self.display == display && !self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Waits until something changed after `since`; `false` when nothing did `within` the time.
+    /// Waits for a change after `since`; `false` if there was none `within` this time.
     pub(super) async fn wait_for_change(&self, since: Option<u64>, within: Duration) -> bool {
         self.record_request();
         let mut state = self.state.subscribe();
@@ -80,7 +81,7 @@ impl Watch {
         self.last_request.lock().elapsed() < IDLE_TIMEOUT
     }
 
-    /// Returns the current state, and what changed after `since`.
+    /// Returns the current state, and the area that changed after `since`.
     pub(super) fn since(&self, since: Option<u64>, size: (u32, u32)) -> (u64, Area) {
         let mut changes = self.changes.lock();
         let changed = changes.since(since, size);

@@ -7,10 +7,10 @@ use tokio::net::TcpStream;
 
 use crate::sandbox::Sandbox;
 
-/// Where a browser begins whose first page is to be changed: a page that has nothing.
+/// The start URL of a browser whose first page is changed by a test: an empty page.
 pub(crate) const EMPTY: &str = "http://localhost/empty";
 
-/// A client whose calls panic where they fail.
+/// A client whose failed calls panic.
 pub(crate) struct Cdp(casement_test_support::cdp::Cdp);
 
 impl Cdp {
@@ -19,8 +19,8 @@ impl Cdp {
         Self(casement_test_support::cdp::Cdp::handshake(stream, &status.browser_ws_path).await.unwrap())
     }
 
-    /// Attaches to the first page of a browser that begins at [`EMPTY`], once it is there and has been drawn. With no address
-    /// given, a browser may be ready before its first page has come to its blank one, and all that was done to it is lost then.
+    /// Attaches to the first page of a browser that starts at [`EMPTY`], once the page is drawn. Without a start URL, a
+    /// browser may be ready before its first page loads its blank document, which discards earlier changes.
     pub(crate) async fn at_first_page(sandbox: &Sandbox, status: &Status) -> (Self, String) {
         let mut cdp = Self::dial(sandbox, status).await;
         let target = cdp.pages().await.remove(0);
@@ -30,7 +30,7 @@ impl Cdp {
         (cdp, page)
     }
 
-    /// Waits until a page has been drawn as it is now.
+    /// Waits until the current content of a page is drawn.
     pub(crate) async fn drawn(&mut self, session: &str) {
         let frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))";
         self.until(session, frames, &json!(1)).await;
@@ -49,8 +49,8 @@ impl Cdp {
         self.0.attach(target).await.unwrap()
     }
 
-    /// Opens a page, in a new window or not, and returns a session to it. What a page has before it comes to its address is thrown
-    /// away with all that was done to it, so this waits until it is there, which shows with any address but the empty one.
+    /// Opens a page, in a new window or not, and returns a session to it. Changes to a page before it has reached its
+    /// URL are lost, so this waits until then. The wait works for each URL except `about:blank`.
     pub(crate) async fn page(&mut self, url: &str, new_window: bool) -> String {
         assert_ne!(url, "about:blank", "it cannot be distinguished from a page's first document");
         let made = self.call(None, "Target.createTarget", json!({ "url": url, "newWindow": new_window })).await;
@@ -64,7 +64,7 @@ impl Cdp {
         self.0.evaluate(session, expression).await.unwrap()
     }
 
-    /// Waits until an expression has a value.
+    /// Waits until an expression has this value.
     pub(crate) async fn until(&mut self, session: &str, expression: &str, wanted: &Value) {
         self.0.until(session, expression, wanted).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! The client against an agent that cannot be trusted.
+//! The client with an agent that cannot be trusted.
 
 use std::fs::{self, File};
 use std::io::{IoSlice, Write as _};
@@ -22,7 +22,7 @@ use tokio::net::{UnixListener, UnixStream};
 use crate::headless::{LARGE, refusal};
 use crate::sandbox::{SILENT, SLOWLY, Sandbox, config};
 
-/// A `dial` socket that answers one caller with `byte` and `passed`.
+/// Creates a `dial` socket that answers one connection with `byte` and the descriptor `passed`.
 fn answering(byte: u8, passed: Option<OwnedFd>) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("dial");
@@ -91,7 +91,7 @@ async fn an_answer_longer_than_its_bound_is_refused() {
         let (mut caller, _) = listener.accept().await.unwrap();
         assert_ne!(caller.read(&mut [0; 4096]).await.unwrap(), 0);
         caller.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2000000\r\n\r\n").await.unwrap();
-        // Broken off by the client.
+        // The client closes the connection before the end.
         drop(caller.write_all(&vec![b' '; 2_000_000]).await);
     });
     let client = AgentClient::connect(&path).await.unwrap();
@@ -107,7 +107,7 @@ async fn an_upload_that_is_refused_before_its_end_shows_why() {
     let client = AgentClient::connect(&path).await.unwrap();
     let (_buffered, _) = listener.accept().unwrap();
     let mut requested = 0;
-    // The agent answers and hangs up between two pieces, with the first one unread.
+    // The agent answers and disconnects between two pieces, with the first one unread.
     let content = stream::poll_fn(move |_| {
         requested += 1;
         if requested == 2 {

@@ -1,4 +1,4 @@
-//! Mouse, keyboard and clipboard: what a page sees of them, with a display and without one alike.
+//! Mouse, keyboard and clipboard as a page sees them, with and without a display.
 
 use std::time::{Duration, Instant};
 
@@ -24,10 +24,10 @@ pub(crate) const RETURN: u32 = 0xff0d;
 
 pub(crate) const ESCAPE: u32 = 0xff1b;
 
-/// Every kind of text there is: accents put together, right to left, beyond the first plane, joined pictures.
+/// All kinds of text: combining accents, right to left, characters beyond the first plane, joined emoji.
 pub(crate) const ALL_KINDS: &str = "aZ~ äöüß€ 漢字 😀 e\u{301} \u{202e}x\u{202c} עברית नमस्ते 👩\u{200d}💻 \u{10ffff}";
 
-/// Notes what happens to it.
+/// A script of a page that records its input events.
 const RECORDER: &str = r"
     document.body.style.margin = 0;
     document.body.innerHTML = '<textarea id=area style=\'position:absolute;left:10px;top:10px;width:300px;height:150px\'></textarea>'
@@ -51,7 +51,7 @@ pub(crate) struct Stage {
     pub(crate) cdp: Cdp,
     pub(crate) page: String,
     pub(crate) status: Status,
-    /// What the window has above its page.
+    /// The height of the window above its page, in pixels.
     pub(crate) frame: u32,
 }
 
@@ -72,7 +72,7 @@ impl Stage {
         cdp.until(&page, "location.pathname + document.readyState", &json!("/emptycomplete")).await;
         cdp.evaluate(&page, RECORDER).await;
         if !headless {
-            // Where everything is on the display follows from it.
+            // The positions on the display depend on these sizes.
             let sides = "[outerWidth, outerHeight, innerWidth, innerHeight].join()";
             cdp.until(&page, sides, &json!("900,700,900,613")).await;
         }
@@ -105,7 +105,7 @@ impl Stage {
         self.cdp.evaluate(&self.page, "log.length = 0").await;
     }
 
-    /// What was noted, once something that begins with `last` is the last of it.
+    /// Returns the recorded events, once the last of them begins with `last`.
     pub(crate) async fn noted(&mut self, last: &str) -> Vec<String> {
         let ended = format!("log.length > 0 && log.at(-1).startsWith({})", json!(last));
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -165,7 +165,7 @@ async fn a_page_sees_a_trusted_mouse() {
             let down = format!("mousedown,350,300,{number},{bit},1,true,0000");
             let up = format!("mouseup,350,300,{number},0,1,true,0000");
             assert!(seen.contains(&down) && seen.contains(&up), "{button:?}: {seen:?}");
-            // A press with another button is no second click, and the next one must not be one either.
+            // The pause keeps the next press from being a second click.
             tokio::time::sleep(Duration::from_millis(600)).await;
             stage.forget().await;
         }
@@ -174,7 +174,7 @@ async fn a_page_sees_a_trusted_mouse() {
         assert!(seen.contains(&"dblclick,350,300,0,0,2,true,1100".to_owned()), "{seen:?}");
         assert!(seen[0].starts_with("keydown,Shift,ShiftLeft,16,1,true"), "{seen:?}");
 
-        // What goes down stays down until it goes up.
+        // A pressed button stays pressed until it is released.
         stage.act(vec![click(at, Button::Left, ClickKind::Down, 1, &[])]).await;
         let to = stage.at(360, 310);
         stage.act(vec![Action::Move { to, smooth: false, duration_ms: None, hold: Vec::new() }]).await;
@@ -193,7 +193,7 @@ async fn ways_and_drags_pass_their_places_and_the_wheel_turns_the_right_way() {
         stage.act(vec![Action::Move { to: from, smooth: false, duration_ms: None, hold: Vec::new() }]).await;
         stage.noted("mousemove,20,250").await;
         let began = Instant::now();
-        // A page that is busy sees what happens in one of its frames as one move.
+        // A busy page sees all moves within one of its frames as one move.
         stage.act(vec![Action::Move { to, smooth: true, duration_ms: Some(3000), hold: Vec::new() }]).await;
         assert!(began.elapsed() >= Duration::from_millis(3000));
         let seen = stage.noted("mousemove,700,500").await;
@@ -204,7 +204,7 @@ async fn ways_and_drags_pass_their_places_and_the_wheel_turns_the_right_way() {
             path: path.clone(),
             button: Button::Left,
             delay_ms: 20,
-            // Here each place is to be seen.
+            // Long enough that the page sees each place.
             step_delay_ms: 500,
             steps_per_segment: 4,
             smooth,
@@ -226,7 +226,7 @@ async fn ways_and_drags_pass_their_places_and_the_wheel_turns_the_right_way() {
         let at = stage.at(350, 300);
         let scroll = |right, down| Action::Scroll { at, right, down, hold: Vec::new() };
         stage.act(vec![scroll(0, 3)]).await;
-        // A page that is busy sees several steps as one.
+        // A busy page sees several steps as one.
         let turned = "log.filter(e => /^wheel,.*,0,true$/.test(e)).map(e => e.split(',').slice(1, 3).map(Number))\
             .reduce((a, b) => [a[0] + b[0], a[1] + b[1]], [0, 0]).join()";
         stage.cdp.until(&stage.page, turned, &json!("0,360")).await;
@@ -260,23 +260,23 @@ async fn a_page_sees_trusted_keys_with_their_modifiers() {
             (0xffc9, "F12,F12,123,0"),
             (0xff8d, "Enter,NumpadEnter,13,3"),
         ] {
-            // The function key would open the browser's own tools.
+            // The function key would open the browser's developer tools.
             stage.cdp.evaluate(&stage.page, "onkeydown = e => { if (e.key.length > 1) e.preventDefault(); }; 1").await;
             stage.press(&[key]).await;
             assert_eq!(stage.noted("keyup").await[0], format!("keydown,{shown},true,0000"));
         }
         stage.cdp.evaluate(&stage.page, "onkeydown = null; area.value = 'one two'; area.focus(); 1").await;
-        // As it stands in menus.
+        // With an upper-case letter, like in menus.
         stage.press(&[CTRL, u32::from('A')]).await;
         let seen = stage.noted("keyup,Control").await;
         assert_eq!(seen[..2], ["keydown,Control,ControlLeft,17,1,true,1000", "keydown,a,KeyA,65,0,true,1000"]);
         stage.cdp.until(&stage.page, "area.selectionEnd - area.selectionStart", &json!(7)).await;
-        // One chord after the other.
+        // One chord after another.
         let chords = vec![vec![CTRL, u32::from('x')], vec![RETURN], vec![CTRL, u32::from('v')]];
         stage.act(vec![Action::Press { chords, duration_ms: 0, hold: Vec::new() }]).await;
         stage.cdp.until(&stage.page, "area.value", &json!("\none two")).await;
         stage.forget().await;
-        // All at once for a time.
+        // All chords at once for a duration.
         let began = Instant::now();
         let chords = vec![vec![u32::from('q')], vec![u32::from('w')]];
         stage.act(vec![Action::Press { chords, duration_ms: 120, hold: vec![SHIFT] }]).await;
@@ -284,12 +284,12 @@ async fn a_page_sees_trusted_keys_with_their_modifiers() {
         let seen = stage.noted("keyup,Shift").await;
         let at = |text: &str| seen.iter().position(|event| event.starts_with(text)).unwrap();
         assert!(at("keydown,W") < at("keyup,Q"), "{seen:?}");
-        // A key that is put down stays down.
+        // A pressed key stays pressed.
         stage.act(vec![Action::Key { key: SHIFT, down: true }]).await;
         stage.noted("keydown,Shift").await;
         stage.act(vec![Action::Key { key: SHIFT, down: false }]).await;
         stage.noted("keyup,Shift").await;
-        // It repeats when it is said to go down again, and only then.
+        // A pressed key repeats only when it is pressed again.
         let arrow = |down| Action::Key { key: 0xff53, down };
         stage.act(vec![arrow(true), Action::Sleep { duration_ms: 1000 }, arrow(true), arrow(false)]).await;
         let seen = stage.noted("keyup,ArrowRight").await;
@@ -312,7 +312,7 @@ async fn every_text_is_typed_exactly() {
             stage.cdp.until(&stage.page, value, &json!(ALL_KINDS)).await;
         }
         stage.cdp.evaluate(&stage.page, "area.value = ''; line.value = ''; area.focus(); 1").await;
-        // Line ends and tabs are keys: a tab goes on to the next field.
+        // Line ends and tabs are keys: a tab moves to the next field.
         stage.act(vec![Action::Type { text: "one\ntwo\r\nthree\tfour".to_owned(), delay_ms: 0 }]).await;
         stage.cdp.until(&stage.page, "[area.value, line.value].join('|')", &json!("one\ntwo\nthree|four")).await;
         let began = Instant::now();
@@ -346,7 +346,7 @@ pub(crate) fn refused(result: Result<(), ClientError>) -> (ErrorCode, Option<Str
 #[tokio::test]
 async fn a_page_that_takes_no_input_is_reported_and_the_agent_lives() {
     let mut stage = Stage::set(true, false).await;
-    // It takes nothing from the moment on at which it asks.
+    // The page takes no input from its request on.
     let hangs = "setTimeout(() => {
         const asked = new XMLHttpRequest(); asked.open('GET', '/hangs', false); asked.send(); for (;;); })";
     stage.cdp.call(Some(&stage.page), "Runtime.evaluate", json!({ "expression": hangs })).await;
@@ -359,7 +359,7 @@ async fn a_page_that_takes_no_input_is_reported_and_the_agent_lives() {
     let actions = vec![Action::Sleep { duration_ms: 1 }, click(at, Button::Left, ClickKind::Click, 1, &[])];
     let done = stage.client.command("/v1/computer/perform", &Perform { actions }, LONG).await;
     assert_eq!(refused(done), (ErrorCode::BrowserHung, Some("actions[1]".to_owned())));
-    // The clipboard is another page.
+    // The clipboard uses another page.
     stage.write_clipboard("alive").await;
     assert_eq!(stage.read_clipboard().await, "alive");
     assert_eq!(stage.client.status().await.unwrap().state, State::Ready);
@@ -374,7 +374,7 @@ async fn who_goes_in_the_middle_lets_go_and_calls_come_one_after_the_other() {
             path,
             button: Button::Left,
             delay_ms: 0,
-            // Time enough to be seen at the first of its places.
+            // Long enough to be seen at the first place.
             step_delay_ms: 60_000,
             steps_per_segment: 30,
             smooth: false,
@@ -383,7 +383,7 @@ async fn who_goes_in_the_middle_lets_go_and_calls_come_one_after_the_other() {
         };
         let perform = Perform { actions: vec![drag] };
         let going = stage.client.command("/v1/computer/perform", &perform, LONG);
-        // The client gives up; its connection with it.
+        // The client drops the call, and thereby its connection.
         let on_its_way = "log.some(event => event.startsWith('mousemove,120,307'))";
         tokio::select! {
             done = going => panic!("the drag is over: {done:?}"),
@@ -393,7 +393,7 @@ async fn who_goes_in_the_middle_lets_go_and_calls_come_one_after_the_other() {
         assert!(seen.iter().any(|event| event.starts_with("mousedown,100,300")), "{seen:?}");
         assert!(seen.iter().any(|event| event.starts_with("mouseup,120,307,0,0")), "{seen:?}");
 
-        // Two who type at once do not mix.
+        // The texts of two concurrent calls do not mix.
         stage.cdp.evaluate(&stage.page, "area.value = ''; area.focus(); 1").await;
         let typing = |text: &str| Perform { actions: vec![Action::Type { text: text.repeat(40), delay_ms: 2 }] };
         let other = stage.sandbox.client().await;
@@ -407,7 +407,7 @@ async fn who_goes_in_the_middle_lets_go_and_calls_come_one_after_the_other() {
         let value = "[...area.value].filter((c, i, all) => i === 0 || all[i - 1] !== c).join('') + area.value.length";
         stage.cdp.until(&stage.page, &format!("/^(ab|ba)80$/.test({value})"), &json!(true)).await;
 
-        // No more than so many wait.
+        // The number of waiting calls is bounded.
         let sleep = Perform { actions: vec![Action::Sleep { duration_ms: 60_000 }] };
         let calls = (0..20).map(|_| async {
             let client = stage.sandbox.client().await;

@@ -26,7 +26,7 @@ async fn the_clipboard_is_the_one_that_pages_see_and_holds_every_text() {
         times.sort_unstable();
         println!("clipboard there and back: {:?}", times[10]);
 
-        // To a page by the paste key, and back by the copy key.
+        // To a page with the paste key, and back with the copy key.
         stage.write_clipboard(ALL_KINDS).await;
         stage.click(100, 100).await;
         stage.cdp.until(&stage.page, "document.activeElement.id", &json!("area")).await;
@@ -39,7 +39,7 @@ async fn the_clipboard_is_the_one_that_pages_see_and_holds_every_text() {
         while stage.read_clipboard().await != "copied ✓" {
             assert!(Instant::now() < deadline, "the copy does not come");
         }
-        // And by the page's own hand.
+        // And with the clipboard API of the page.
         let allow =
             json!({ "origin": "http://localhost", "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"] });
         stage.cdp.call(None, "Browser.grantPermissions", allow).await;
@@ -49,11 +49,11 @@ async fn the_clipboard_is_the_one_that_pages_see_and_holds_every_text() {
         assert_eq!(stage.read_clipboard().await, "from the page: 漢");
         a_megabyte_goes_both_ways(&mut stage).await;
         stage.write_clipboard("from the page: 漢").await;
-        // The page that does this is none of the client's, and asks for nothing.
+        // The page that serves the clipboard is hidden from clients, and sends no requests.
         assert_eq!(stage.cdp.pages().await.len(), 1);
         let requested = stage.sandbox.seen.lock().clone();
         assert!(!requested.iter().any(|address| address.contains("clipboard")), "{requested:?}");
-        // It may be closed by a client who sees everything.
+        // A client that lists all targets may close the hidden page.
         let all = stage.cdp.call(None, "Target.getTargets", json!({})).await;
         let hidden =
             all["targetInfos"].as_array().unwrap().iter().find(|info| info["type"] == "other").unwrap().clone();
@@ -72,7 +72,7 @@ async fn the_clipboard_is_the_one_that_pages_see_and_holds_every_text() {
     .await;
 }
 
-/// As much as a clipboard takes, to a page and back: by its own hand, by the paste key and by the copy key.
+/// Passes the longest text to a page and back: with the page's clipboard API, with the paste key and the copy key.
 async fn a_megabyte_goes_both_ways(stage: &mut Stage) {
     let (line, times) = ("aä漢😀\n", 95_325);
     let text = |last: char| format!("{}{last}", line.repeat(times));
@@ -86,7 +86,7 @@ async fn a_megabyte_goes_both_ways(stage: &mut Stage) {
     stage.cdp.evaluate(&stage.page, &format!("navigator.clipboard.writeText({})", in_page('2'))).await;
     assert!(stage.read_clipboard().await == text('2'), "not what the page wrote");
 
-    // The page takes and gives the text itself: to lay so much out takes a browser longer than all the rest.
+    // The page handles both events itself, because the layout of so much text takes longer than all the rest.
     let hands = format!(
         "area.onpaste = e => {{ window.pasted = e.clipboardData.getData('text/plain'); e.preventDefault(); }};
          area.oncopy = e => {{ e.clipboardData.setData('text/plain', {}); e.preventDefault(); }};

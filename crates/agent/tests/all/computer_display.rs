@@ -26,13 +26,13 @@ async fn on_a_display_the_browsers_own_fields_take_text_and_the_cursor_hides() {
             assert!(Instant::now() < deadline, "hidden: {hidden}, but the live view shows otherwise");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        // Pictures are without the cursor in any case.
+        // Screenshots never contain the cursor.
         let picture = crate::headless::decode(&stage.client.screenshot(None, crate::headless::LARGE).await.unwrap());
         assert!((40..70).all(|x| picture.at(x, 655) == [0, 0, 255]), "a cursor, or no page");
     }
 }
 
-/// Whether the live view of the display has a cursor at that place of a blue page.
+/// Returns true if the live view of the display has a cursor at this place of a blue page.
 async fn shows_cursor(client: &AgentClient, at: Point) -> bool {
     let (head, jpeg) = crate::view::next(client, None).await.expect("a first frame is there at once");
     assert_eq!((head.x, head.y), (0, 0), "all of the display");
@@ -51,8 +51,8 @@ async fn keys_go_to_the_page_in_front_whatever_the_others_believe() {
         let other = stage.cdp.page("about:blank#new", false).await;
         stage.cdp.evaluate(&other, "onkeydown = e => document.title += e.key; 1").await;
         let pages = [stage.page.clone(), other.clone()];
-        // As clients do with all their pages; a window takes its time to hand the focus on, which only a page that
-        // does not believe in it always can tell.
+        // Clients emulate the focus on all their pages. The window hands the focus on with a delay, which only a page
+        // without the emulation can report.
         let bring = async |stage: &mut Stage, front: &str| {
             for page in &pages {
                 stage.cdp.call(Some(page), "Emulation.setFocusEmulationEnabled", json!({ "enabled": false })).await;
@@ -66,14 +66,14 @@ async fn keys_go_to_the_page_in_front_whatever_the_others_believe() {
         };
         bring(&mut stage, &other).await;
         stage.press(&[u32::from('b')]).await;
-        // Tells a page that did not listen from a key that went elsewhere.
+        // Distinguishes a page that did not listen from a key that went elsewhere.
         let received = "[document.title, typeof onkeydown, document.hasFocus()].join()";
         stage.cdp.until(&other, received, &json!("b,function,true")).await;
         let page = stage.page.clone();
         bring(&mut stage, &page).await;
         stage.press(&[u32::from('a')]).await;
         let once = ["keydown,a,KeyA,65,0,true,0000", "keyup,a,KeyA,65,0,true,0000"];
-        // A page that comes to the front below the mouse is told where the mouse is.
+        // A page that comes to the front below the mouse receives mouse events too.
         let keys = async |stage: &mut Stage| {
             let mut seen = stage.noted("keyup,a").await;
             seen.retain(|event| event.starts_with("key"));
@@ -81,7 +81,7 @@ async fn keys_go_to_the_page_in_front_whatever_the_others_believe() {
         };
         assert_eq!(keys(&mut stage).await, once);
         assert_eq!(stage.cdp.evaluate(&other, "document.title").await, json!("b"));
-        // One that hangs in the background is in nobody's way.
+        // A page that hangs in the background does not affect the page in front.
         stage
             .cdp
             .call(Some(&other), "Runtime.evaluate", json!({ "expression": "setTimeout(() => { for (;;); })" }))
@@ -106,7 +106,7 @@ async fn on_a_display_text_is_exact_in_every_layout_of_its_keyboard() {
         let text = format!("{ALL_KINDS} zyZY#'{{}}[]@\\ привет ελ");
         stage.act(vec![Action::Type { text: text.clone(), delay_ms: 0 }]).await;
         stage.cdp.until(&stage.page, "area.value", &json!(text)).await;
-        // Letters that this layout may not have are commands all the same.
+        // Chords work also with letters that this layout may not have.
         stage.cdp.evaluate(&stage.page, "getSelection().collapseToEnd?.(); area.setSelectionRange(0, 0); 1").await;
         stage.press(&[CTRL, u32::from('a')]).await;
         stage
@@ -122,7 +122,7 @@ async fn on_a_display_text_is_exact_in_every_layout_of_its_keyboard() {
     }
 }
 
-/// Somebody's own keyboard says which character a key means, and its Shift may stand elsewhere than on this one.
+/// The client's keyboard decides the character of a key, which may need another state of Shift in this layout.
 #[tokio::test]
 async fn on_a_display_keys_that_are_held_write_what_they_mean_whatever_shift_does_here() {
     let mut stage = Stage::set(false, false).await;
@@ -140,7 +140,7 @@ async fn on_a_display_keys_that_are_held_write_what_they_mean_whatever_shift_doe
     }
     stage.act(keys).await;
     stage.cdp.until(&stage.page, "area.value", &json!("/Aa?ü@Bb")).await;
-    // Two at a time: each goes up as the one that went down.
+    // Two keys at a time: each is released as the key that was pressed.
     stage.noted("keyup,b").await;
     let [w_down, w_up] = tap('w');
     let [d_down, d_up] = tap('Я');

@@ -31,7 +31,7 @@ async fn a_request_goes_through_the_browser_and_disturbs_no_page() {
     assert_eq!(head.status, 200);
     assert!(body.to_ascii_lowercase().contains("x-mine: 1") && body.contains("Mozilla/5.0"), "{body}");
 
-    // Of the web of these tests: what it does not know it refuses.
+    // The proxy of these tests refuses unknown addresses.
     let (head, body) = send(&client, &get("http://nowhere.test/")).await.unwrap();
     assert_eq!((head.status, body.as_str()), (403, "refused"));
     let refused = send(&client, &get("https://nowhere.test/")).await;
@@ -46,7 +46,7 @@ async fn a_request_goes_through_the_browser_and_disturbs_no_page() {
     request.timeout_ms = 1;
     assert_eq!(refusal(send(&client, &request).await), ErrorCode::TimedOut);
 
-    // The pages of the session are those that were there, and no hidden one is left.
+    // The session has the same pages as before, and no hidden page.
     let deadline = Instant::now() + SHORT_TIMEOUT;
     loop {
         let left = sandbox.processes("--type=renderer").len();

@@ -1,4 +1,4 @@
-//! Dialogs of pages that nobody sees, more pages than a browser may have, and a browser that is closed from inside.
+//! Dialogs that no client answers, and a browser that a client closes.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ async fn an_unanswered_dialog_is_reported_blocks_no_client_and_can_be_answered()
     let client = sandbox.client().await;
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
 
-    // The client has not asked to hear of dialogs.
+    // The client has not enabled notices of dialogs.
     cdp.evaluate(&page, "void setTimeout(() => { window.said = prompt('Your name?', 'nobody') }, 0)").await;
     let reported = until_open(&client, 1).await;
     let open = &reported.dialogs[0];
@@ -55,7 +55,7 @@ async fn an_unanswered_dialog_is_reported_blocks_no_client_and_can_be_answered()
     cdp.until(&page, "window.said", &json!("Zoë")).await;
     client.screenshot(None, SIZE).await.unwrap();
 
-    // Of a page that was opened later, too, and by a client that does hear of it: it is not answered for it.
+    // A later page, and a client that has enabled notices of dialogs: the agent does not answer in its place.
     let second = cdp.page("about:blank#second", true).await;
     cdp.call(Some(&second), "Page.enable", json!({})).await;
     cdp.until(&second, "document.readyState", &json!("complete")).await;
@@ -76,7 +76,7 @@ async fn a_browser_that_a_client_closed_says_so_with_and_without_a_display() {
         let mut cdp = Cdp::dial(&sandbox, &status).await;
         let target = cdp.pages().await.remove(0);
         let page = cdp.attach(&target).await;
-        // With its last window a browser with a display ends, too.
+        // A browser with a display also ends with its last window.
         let session = (method == "Page.close").then_some(page.as_str());
         cdp.call(session, method, json!({})).await;
         let ended = end(&mut events).await;

@@ -1,4 +1,4 @@
-//! How a session ends otherwise.
+//! Other ways in which a session ends.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -55,7 +55,7 @@ async fn files_of_a_session_are_memory_too() {
         println!("a browser at rest keeps {taken:?} bytes in files");
         assert!(taken.iter().sum::<u64>() < 64 << 20, "{taken:?}");
 
-        // As somebody inside: a file system of theirs knows no other users.
+        // As a process inside the sandbox, because its file systems know no other users.
         let target = sandbox.browser().to_string();
         let inside = ["--user", "--mount", "--setuid", "1000", "--setgid", "1000", "--"];
         let fill = ["fallocate", "-l", &LIMIT.to_string(), &format!("/{directory}/large")].map(str::to_owned);
@@ -79,7 +79,7 @@ async fn a_session_no_server_speaks_to_ends_itself() {
 #[tokio::test]
 async fn a_sandbox_that_no_server_has_taken_over_ends_within_a_minute() {
     let mut sandbox = Sandbox::start(&config(true));
-    // Whoever speaks to it takes it over: its processes are looked at from outside.
+    // A client would take the sandbox over, so its processes are observed from outside.
     let ended = sandbox.ended().await;
     assert_eq!(ended, Some(0));
     assert_eq!(sandbox.processes("--user-data-dir"), Vec::<u32>::new());

@@ -1,4 +1,4 @@
-//! Trees that no archive can hold, asked for as a server asks.
+//! Trees that no archive can hold, requested like a server requests them.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ async fn a_session_with_a_display_fills_it_and_follows_its_size() {
     let page = cdp.attach(&target).await;
     let frame = "[screenX, screenY, outerWidth, outerHeight, screen.width, screen.height, navigator.webdriver].join()";
     cdp.until(&page, frame, &json!("0,0,900,700,900,700,false")).await;
-    // The tab strip and the toolbar, and nothing that warns of anything below them.
+    // The window has the tab strip and the toolbar, and no warning below them.
     cdp.until(&page, "innerWidth + 'x' + innerHeight", &json!("900x613")).await;
 
     let client = sandbox.client().await;
@@ -74,7 +74,7 @@ async fn a_session_with_a_display_fills_it_and_follows_its_size() {
     assert_eq!(sandbox.ended().await, Some(0));
 }
 
-/// It could grow to 39 MB, and its server has painted all of that once.
+/// The buffer of the display could grow to 39 MB, all of which the X server has painted once.
 fn the_display_takes_the_memory_of_what_it_shows(sandbox: &Sandbox) {
     let server = sandbox.processes("Xvfb").into_iter().min().unwrap();
     let picture = std::fs::metadata(format!("/proc/{server}/root/dev/shm/Xvfb_screen0")).unwrap();

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use crate::cdp::Cdp;
 use crate::sandbox::{NONCE, SLOWLY, Sandbox, TEST_TIMEOUT, config, field, news, signal, try_signal};
 
-/// One browser for all of this: starting one is what costs.
+/// One browser serves all these checks, because its start takes most of the time.
 #[tokio::test]
 async fn a_headless_session_from_its_start_to_its_crash() {
     let mut config = config(true);
@@ -60,7 +60,7 @@ async fn a_page_that_a_client_has_sized_keeps_its_size_when_the_viewport_changes
     let sized = json!({ "width": 500, "height": 400, "deviceScaleFactor": 1, "mobile": false });
     let larger = Viewport { width: 1100, height: 800, refresh_rate: 60 };
 
-    // The only one there is: nothing can follow, and nothing is changed.
+    // It is the only page: no page can follow the viewport, and nothing is changed.
     cdp.call(Some(&first), "Emulation.setDeviceMetricsOverride", sized.clone()).await;
     cdp.until(&first, size, &json!("500x400")).await;
     client.viewport(larger).await.unwrap_err();
@@ -69,7 +69,7 @@ async fn a_page_that_a_client_has_sized_keeps_its_size_when_the_viewport_changes
     cdp.until(&first, size, &json!("900x700")).await;
     cdp.until(&first, "screen.width + 'x' + screen.height", &json!("900x700")).await;
 
-    // The others do follow.
+    // The other pages follow.
     let second = cdp.page("about:blank#new", true).await;
     cdp.until(&second, size, &json!("900x700")).await;
     cdp.call(Some(&first), "Emulation.setDeviceMetricsOverride", sized).await;
@@ -94,7 +94,7 @@ async fn a_headless_session_that_hides_nothing_has_exact_pages_and_pictures_too(
     every_page_has_the_size_of_the_viewport(&sandbox, &mut cdp, &page).await;
 }
 
-/// The browser's own services ask right after the start, and again after a failure that they take for passing.
+/// The browser's own services send requests right after the start, and again after a failure that looks temporary.
 #[tokio::test]
 async fn an_idle_browser_asks_for_nothing_and_sends_a_form_to_no_one() {
     let displays = [(true, false), (true, true), (false, false)];
@@ -123,13 +123,13 @@ async fn an_idle_browser_asks_for_nothing_and_sends_a_form_to_no_one() {
             assert!(Instant::now() < deadline, "the form is not opened");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // Into the field that has the focus, which with a display is that of the address: words that a dictionary would not know.
+        // Types words that no dictionary contains into the focused field: with a display, the address bar.
         let typed = Action::Type { text: "mispeled wrods are tolled to nobuddy ".to_owned(), delay_ms: 0 };
         let within = Duration::from_secs(60);
         let client = sandbox.client().await;
         client.command("/v1/computer/perform", &Perform { actions: vec![typed] }, within).await.unwrap();
     }
-    // What must not come has no moment at which it has not come: without the switch it came after 30 ms.
+    // The absence of a request has no event to wait for. Without the switch the request came after 30 ms.
     tokio::time::sleep(Duration::from_secs(2)).await;
     for sandbox in &sandboxes {
         let seen = sandbox.seen.lock().clone();
@@ -144,7 +144,7 @@ async fn chromium_is_sandboxed(sandbox: &Sandbox, status: &Status) {
         let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         assert!(!line.contains("--no-sandbox"), "{line}");
     }
-    // One that has just been started for the pages to come locks itself up before it does anything else.
+    // A renderer that was just started for future pages enters its sandbox before it does anything else.
     let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         let renderers = sandbox.processes("--type=renderer");
@@ -184,7 +184,7 @@ async fn nothing_gets_out_past_the_proxy(cdp: &mut Cdp, page: &str, sandbox: &Sa
     let socket = "new Promise(done => { const s = new WebSocket('ws://127.0.0.1:9222/devtools/browser/x');\
                   s.onopen = () => done('open'); s.onerror = () => done('refused'); })";
     assert_eq!(cdp.evaluate(page, socket).await, "refused");
-    // Gathering need not come to an end where nothing answers: what was found by then counts.
+    // The gathering may not complete if nothing answers. The candidates that were found by then count.
     let gather = "new Promise(async done => {\
         const c = window.kept = new RTCPeerConnection(); const found = []; setTimeout(() => done(found), 2000);\
         c.onicecandidate = e => e.candidate ? found.push(e.candidate.candidate) : done(found);\
@@ -229,7 +229,7 @@ async fn every_page_has_the_size_of_the_viewport(sandbox: &Sandbox, cdp: &mut Cd
     assert_eq!(cdp.evaluate(page, screen).await, "0,0,900,700,900,700");
     let tab = cdp.page("about:blank#new", false).await;
     let window = cdp.page("about:blank#new", true).await;
-    // A new window takes its size a moment after it is there.
+    // A new window gets its size a moment after it was opened.
     for session in [page, &tab, &window] {
         cdp.until(session, size, &json!("900x700")).await;
     }
@@ -268,7 +268,7 @@ async fn a_webdriver_client_can_attach(sandbox: &Sandbox) {
     webdriver(sandbox, "DELETE", &format!("/session/{id}"), &json!({})).await.unwrap();
     let driver = sandbox.processes("/usr/bin/chromedriver")[0];
     signal(driver, "KILL");
-    // A process that is ending still takes connections for a moment.
+    // A process that is ending still accepts connections for a moment.
     let deadline = Instant::now() + TEST_TIMEOUT;
     while webdriver(sandbox, "GET", "/status", &json!({})).await.is_none_or(|status| status["value"]["ready"] != true) {
         assert!(Instant::now() < deadline, "chromedriver is not started again");
@@ -289,7 +289,7 @@ pub(crate) async fn webdriver(sandbox: &Sandbox, method: &str, path: &str, body:
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = Vec::new();
     loop {
-        // It keeps the connection open: the answer is whole once its JSON is.
+        // The driver keeps the connection open: the response is complete once its JSON is.
         let text = String::from_utf8_lossy(&answer);
         if let Some((_, body)) = text.split_once("\r\n\r\n")
             && let Ok(value) = serde_json::from_str(body)
@@ -305,7 +305,7 @@ pub(crate) async fn webdriver(sandbox: &Sandbox, method: &str, path: &str, body:
 
 async fn a_page_that_does_not_answer_is_not_handed_out(sandbox: &Sandbox) {
     let client = sandbox.client().await;
-    // Pages that went a moment ago take their processes along: one that is listed may be gone.
+    // The processes of pages that were just closed are ending, so a listed process may not exist any more.
     let mut renderers = sandbox.processes("--type=renderer");
     renderers.retain(|pid| try_signal(*pid, "STOP"));
     let refused = client.handout(None, None, Some(Duration::from_millis(300))).await;
@@ -334,7 +334,7 @@ impl Picture {
     }
 }
 
-/// What a picture may take at most is no matter of most tests.
+/// A maximum size of pictures that no picture of a test reaches.
 pub(crate) const LARGE: (u32, u32) = (8192, 8192);
 
 pub(crate) fn decode(png: &[u8]) -> Picture {

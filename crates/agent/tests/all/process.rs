@@ -15,10 +15,10 @@ use futures_util::StreamExt as _;
 use crate::headless::refusal;
 use crate::sandbox::{SILENT, Sandbox, config, gone};
 
-/// How long whatever is done at once may take on a busy machine.
+/// The timeout, on a busy machine, of an operation that normally completes at once.
 const SHORT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Programs need no browser.
+/// A configuration without a browser, which programs do not need.
 pub(crate) fn without_browser() -> AgentConfig {
     let mut config = config(true);
     config.chromium = SILENT.into();
@@ -43,7 +43,7 @@ pub(crate) struct Ran {
 }
 
 pub(crate) async fn run(client: &AgentClient, program: Program, timeout_ms: u64) -> Result<Ran, ClientError> {
-    // The answer begins when the program has ended.
+    // The response begins when the program has ended.
     let within = Duration::from_millis(timeout_ms) + SHORT_TIMEOUT;
     let bytes = client.download(EXEC, &Exec { program, timeout_ms }, within).await?.collect(usize::MAX).await?;
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
@@ -60,7 +60,7 @@ fn text(bytes: &[u8]) -> String {
 #[tokio::test]
 async fn a_sandbox_gives_way_to_the_programs_beside_it() {
     let (_sandbox, client) = bare().await;
-    // The kernel may have processes weighed by groups; it is told some time after the start.
+    // The kernel may weigh processes by autogroups, whose priority is set some time after the start.
     let look = "cut -d' ' -f19 /proc/self/stat
         group=/proc/$PPID/autogroup
         for try in $(seq 600); do { [ ! -e $group ] || grep -q 'nice 5$' $group; } && exit; sleep 0.1; done
@@ -133,7 +133,7 @@ async fn output_is_buffered_up_to_its_limit_and_never_stops_the_program() {
 #[tokio::test]
 async fn the_time_limit_ends_the_program_and_all_it_has_started() {
     let (sandbox, client) = bare().await;
-    // Left behind by group, by session, by parent, and without the word in the environment that would find them.
+    // Processes that left their group, session or parent, and one without the variable that identifies them.
     let line = "sleep 4321 & setsid sleep 4321 & (setsid sleep 4321 &) ; env -i sh -c 'sleep 4321 & wait' & \
                 sh -c 'trap \"\" TERM INT HUP; while :; do sleep 4321; done' & wait";
     let began = Instant::now();
@@ -163,7 +163,7 @@ async fn what_survives_its_parent_holds_nothing_up_and_goes_on() {
     let ran = run(&client, shell(line), 60_000).await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     assert!(text(&ran.stdout).contains("started\n"));
-    // It writes to a pipe whose reader was answered long ago, and lives.
+    // It writes to a pipe whose reader was answered long ago, and keeps running.
     for _ in 0..3 {
         let ran = run(
             &client,
@@ -203,7 +203,7 @@ async fn a_spawned_program_is_followed_gets_input_and_is_ended() {
     assert_eq!(refusal(client.call::<Written>(STDIN, &given, SHORT_TIMEOUT).await.map(drop)), ErrorCode::InvalidState);
     assert_eq!(refusal(client.command(KILL, &kill("p2", Signal::Kill), SHORT_TIMEOUT).await), ErrorCode::Missing);
 
-    // What is kept comes first, also after the end.
+    // The buffered output comes first, also after the end.
     let mut output = follow(&client, "p1").await;
     assert_eq!(output.text("ready\ngot:hello\n").await, "ready\ngot:hello\n");
     assert_eq!(output.exit().await, 143);
@@ -214,7 +214,7 @@ const SIZE: TerminalSize = TerminalSize { cols: 100, rows: 30 };
 #[tokio::test]
 async fn a_program_with_a_terminal_sees_it_and_its_new_size() {
     let (_sandbox, client) = bare().await;
-    // It starts nothing while it waits: a shell that is about to may miss a signal.
+    // The shell starts nothing while it waits, because a shell that is starting a program may miss a signal.
     let line = "stty size; tty; trap 'stty size' WINCH; echo waiting; while :; do read line; done";
     spawn(&client, "t1", shell(line), Some(TerminalSize { cols: 80, rows: 24 })).await;
     let mut output = follow(&client, "t1").await;
@@ -222,7 +222,7 @@ async fn a_program_with_a_terminal_sees_it_and_its_new_size() {
     assert!(begin.starts_with("24 80\r\n/dev/pts/"), "{begin:?}");
     client.command(RESIZE, &Resize { process_id: "t1".to_owned(), size: SIZE }, SHORT_TIMEOUT).await.unwrap();
     assert_eq!(output.text("30 100\r\n").await, "30 100\r\n");
-    // The terminal's own key.
+    // The interrupt key of the terminal.
     let given = Stdin { process_id: "t1".to_owned(), data_b64: STANDARD.encode([3]) };
     client.call::<Written>(STDIN, &given, SHORT_TIMEOUT).await.unwrap();
     assert_eq!(output.exit().await, 130);
@@ -293,7 +293,7 @@ async fn spawn(client: &AgentClient, name: &str, program: Program, terminal: Opt
     client.call(SPAWN, &requested, SHORT_TIMEOUT).await.unwrap()
 }
 
-/// Somebody who follows a program's output.
+/// A reader that follows a program's output.
 struct Follower {
     lines: casement_agent_protocol::client::Download,
     buffer: Vec<u8>,
@@ -315,7 +315,7 @@ impl Follower {
         }
     }
 
-    /// What comes on standard output until it ends with `end`.
+    /// Returns the next standard output, until it ends with `end`.
     async fn text(&mut self, end: &str) -> String {
         let mut all = String::new();
         while !all.ends_with(end) {
@@ -329,7 +329,7 @@ impl Follower {
         all
     }
 
-    /// The code it ends with, whatever it says until then.
+    /// Returns the exit code of the program, and discards the output before it.
     async fn exit(&mut self) -> i32 {
         loop {
             if let Output::Exit { exit_code } = self.next().await {
@@ -347,7 +347,7 @@ async fn until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// What it holds of the memory, but for what is read from files: of its program more is read when more of that runs.
+/// Returns the anonymous memory of a process, in KiB. Its mapped files are not counted: they grow as more code runs.
 fn resident(pid: u32) -> u64 {
     let field = crate::sandbox::field(pid, "RssAnon:").unwrap();
     field.trim_end_matches(" kB").trim().parse().unwrap()

@@ -1,4 +1,4 @@
-//! Profiles: what somebody did in one browser is there in the next.
+//! Profiles: the next browser has the state of the previous one.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::sandbox::{SLOWLY, Sandbox, TEST_TIMEOUT, config, end, gone, signal, t
 
 const LOGIN: &str = "http://localhost/login";
 
-/// Everything a page can keep, and what its server set.
+/// Stores something in each kind of storage that a page has.
 const MAKE: &str = r"(async () => {
     document.cookie = 'stays=1; max-age=9999';
     localStorage.kept = 'stored';
@@ -36,7 +36,7 @@ const MAKE: &str = r"(async () => {
     await navigator.serviceWorker.ready;
 })()";
 
-/// What of it is there.
+/// Reads all these kinds of storage, and the cookies that the server receives.
 const LOOK: &str = r"(async () => {
     const databases = await indexedDB.databases();
     let indexed = null;
@@ -82,7 +82,7 @@ fn with_profile() -> RestartRequest {
     RestartRequest { profile: true, ..RestartRequest::default() }
 }
 
-/// A page of the site that keeps things, at `address`.
+/// Opens a page at `address` and waits until it is loaded.
 async fn visit(cdp: &mut Cdp, address: &str) -> String {
     let page = cdp.page(address, false).await;
     cdp.until(&page, "document.readyState + location.href", &json!(format!("complete{address}"))).await;
@@ -93,7 +93,7 @@ async fn log_in(sandbox: &Sandbox, status: &Status) {
     let mut cdp = Cdp::dial(sandbox, status).await;
     let page = visit(&mut cdp, LOGIN).await;
     cdp.evaluate(&page, MAKE).await;
-    // As a person would, in the browser's own settings.
+    // Like a person does in the browser's settings.
     let settings = visit(&mut cdp, "chrome://settings/content").await;
     let grant = "chrome.send('setOriginPermissions', ['http://localhost', 'notifications', 'allow'])";
     cdp.evaluate(&settings, grant).await;
@@ -173,14 +173,14 @@ async fn a_profile_loaded_into_a_living_session_takes_the_place_of_everything_be
         assert_eq!(cdp.evaluate(&page, "localStorage.before ?? null").await, Value::Null);
         cdp.until(&page, "innerWidth", &json!(900)).await;
         client.handout(None, None, SLOWLY).await.unwrap();
-        // Once more, and from the beginning.
+        // Once more from the beginning.
         assert_eq!(refusal(client.restart(&with_profile()).await), ErrorCode::Missing);
         load(&client, &archive).await.unwrap();
         client.restart(&with_profile()).await.unwrap();
     }
 }
 
-/// Chromium writes that in a process for which it does not wait when it closes.
+/// Chromium writes the local storage in a process for which it does not wait when it closes.
 #[tokio::test]
 async fn local_storage_is_in_the_profile_even_if_its_process_is_stopped_at_the_close() {
     let first = Sandbox::start(&config(true));
@@ -240,7 +240,7 @@ async fn a_profile_that_cannot_be_used_is_refused_and_the_session_goes_on() {
     let broken = stream::iter([Ok(Bytes::from_static(b"\x28\xb5")), Err(std::io::Error::other("cut"))]);
     client.upload::<Value>(LOAD, &(), broken, TEST_TIMEOUT).await.unwrap_err();
     let home = format!("/proc/{}/root/home/casement", sandbox.browser());
-    // The agent hears of the break a moment after us.
+    // The agent notices the broken connection a moment later.
     let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
         let left: Vec<_> = std::fs::read_dir(&home).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -271,7 +271,7 @@ async fn a_browser_that_ended_by_itself_leaves_its_profile_to_whoever_wants_it()
     let client = next.client().await;
     load(&client, &archive).await.unwrap();
     let status = client.restart(&with_profile()).await.unwrap();
-    // What it had not written yet is lost, as it is in a crash.
+    // State that the browser had not written yet is lost, like in a crash.
     let seen = seen(&next, &status).await;
     assert_eq!((&seen["cached"], &seen["filed"]), (&json!("cached"), &json!("filed")), "{seen}");
 }

@@ -1,4 +1,4 @@
-//! Recordings, looked at as films.
+//! Recordings, checked as videos.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,7 +55,7 @@ async fn read(client: &AgentClient, id: &str, offset: u64, length: Option<u64>) 
     Ok(bytes.into())
 }
 
-/// A film on the disk of the test.
+/// A video on the disk of the test.
 struct Video {
     path: PathBuf,
     _folder: tempfile::TempDir,
@@ -69,7 +69,7 @@ impl Video {
         Self { path, _folder: folder }
     }
 
-    /// Codec, width, height, frames per second; and the seconds it lasts.
+    /// Returns the codec, width, height and frame rate; and the duration in seconds.
     fn facts(&self) -> (Value, f64) {
         let entries = "stream=codec_name,width,height,avg_frame_rate:format=duration";
         let output = Command::new("ffprobe")
@@ -82,7 +82,7 @@ impl Video {
         (found["streams"][0].clone(), seconds)
     }
 
-    /// The colour that the middle of the film's lower half has, at every fifth of a second.
+    /// Returns the colour in the middle of the video's lower half, five times per second.
     fn colours(&self) -> Vec<[u8; 3]> {
         let output = Command::new("ffmpeg")
             .args(["-v", "error", "-i"])
@@ -94,13 +94,13 @@ impl Video {
         output.stdout.chunks_exact(3).map(|rgb| [rgb[0], rgb[1], rgb[2]]).collect()
     }
 
-    /// How many of these pictures have about that colour.
+    /// Returns the number of these pictures that have approximately this colour.
     fn shows(&self, colour: [u8; 3]) -> usize {
         let near = |found: &[u8; 3]| found.iter().zip(colour).all(|(a, b)| a.abs_diff(b) < 24);
         self.colours().iter().filter(|found| near(found)).count()
     }
 
-    /// Its description comes before its pictures, so that a player can begin before it has all of it.
+    /// Returns true if the description precedes the pictures, so that a player can begin before it has the whole video.
     fn starts_fast(&self) -> bool {
         let bytes = std::fs::read(&self.path).unwrap();
         let at = |name: &[u8]| bytes.windows(4).position(|window| window == name);
@@ -114,7 +114,7 @@ async fn paint(cdp: &mut Cdp, page: &str, colour: &str) {
     cdp.drawn(page).await;
 }
 
-/// Waits until a further part of the film begins, after a change for which the first one ended.
+/// Waits until a further part of the recording begins, after a change that ended the first part.
 async fn records_again(sandbox: &Sandbox, id: &str) {
     let folder = format!("/proc/{}/root/home/casement/.recordings", sandbox.agent());
     let (of_it, first) = (format!("{id}."), format!("{id}.0.part"));
@@ -133,7 +133,7 @@ async fn records_again(sandbox: &Sandbox, id: &str) {
     }
 }
 
-/// Films pass time, there is no other way.
+/// Waits while the recording runs, because a recording takes real time.
 async fn let_it_record(seconds: f64) {
     tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
 }
@@ -175,7 +175,7 @@ async fn a_video_of_everything(headless: bool) {
     let video = Video::of(&client, "a").await;
     let (facts, seconds) = video.facts();
     assert_eq!(facts, json!({ "codec_name": "h264", "width": 900, "height": 700, "avg_frame_rate": "10/1" }));
-    // Until an encoder has started anew nothing is filmed, and each part may miss something at its end.
+    // Nothing is recorded until a new encoder has started, and each part may lack a little at its end.
     assert!((least - 3.0..most + 1.5).contains(&seconds), "{seconds} s of {least} to {most} s");
     assert!(video.starts_fast());
     let shown = [RED, BLUE, GREEN].map(|colour| video.shows(colour));
@@ -224,7 +224,7 @@ async fn what_cannot_go_on_is_reported(sandbox: &Sandbox, client: &AgentClient) 
     assert!(failed.detail.as_deref().unwrap().contains("signal: 9"), "{failed:?}");
     assert!(Video::of(client, "killed").await.facts().1 >= 2.0, "what was written before can be played");
 
-    // The next one is not concerned.
+    // The next recording is not affected.
     start(client, "short", 5).await.unwrap();
     let ended = over(client, "short").await;
     assert_eq!(ended.state, ReplayState::Finished, "{ended:?}");

@@ -1,4 +1,4 @@
-//! Chromium started anew in a session that goes on, and extensions.
+//! Restarts of Chromium in a running session, and extensions.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use crate::cdp::Cdp;
 use crate::headless::{LARGE, decode, refusal};
 use crate::sandbox::{NONCE, SLOWLY, Sandbox, TEST_TIMEOUT, config, end, news, signal};
 
-/// An extension that shows on every page that it is there, with its service worker's word.
+/// Creates an extension that marks every page with the answer of its service worker.
 fn extension(mark: &str) -> Vec<u8> {
     let manifest = json!({
         "manifest_version": 3, "name": mark, "version": "1.0", "background": { "service_worker": "worker.js" },
         "content_scripts": [{ "matches": ["http://*/*"], "js": ["content.js"] }],
     });
-    // Its worker may not listen yet when the page is there.
+    // The service worker may not listen yet when the page is loaded.
     let content = format!(
         "const ask = () => chrome.runtime.sendMessage('{mark}', answer => {{\
              if (chrome.runtime.lastError) setTimeout(ask, 100);\
@@ -41,7 +41,7 @@ fn named(names: &[&str]) -> RestartRequest {
     RestartRequest { extensions: names.iter().map(|name| (*name).to_owned()).collect(), ..RestartRequest::default() }
 }
 
-/// Opens `address` in a new page and waits until it shows `mark`.
+/// Opens a new page and waits until it has the mark of the extension `mark`.
 async fn shows(cdp: &mut Cdp, mark: &str) {
     let page = cdp.page("http://page.test/", false).await;
     let shown = format!("document.documentElement?.dataset.{mark}");
@@ -71,7 +71,7 @@ async fn an_extension_is_loaded_into_a_living_session_and_its_pages_come_back() 
         let mut cdp = Cdp::dial(&sandbox, &second).await;
         shows(&mut cdp, "red").await;
         let restored = restored(&mut cdp, "http://page.test/").await;
-        // Its address is known before its document is there, and a blank one has no storage.
+        // The URL of a page is known before its document is loaded, and a blank document has no storage.
         let cookies = "(() => { try { return document.cookie.split('; ').sort().join() + localStorage.kept + innerWidth }\
                        catch { return '' } })()";
         let width = config.viewport.width;
@@ -85,7 +85,7 @@ async fn an_extension_is_loaded_into_a_living_session_and_its_pages_come_back() 
         assert_eq!(decode(&client.screenshot(None, LARGE).await.unwrap()).size, (900, 700));
         client.handout(None, None, SLOWLY).await.unwrap();
 
-        // Nothing of it looked like an end from outside; that it answers elsewhere is said.
+        // The events report no end of the browser, and that it is ready again after each restart.
         assert!(matches!(news(&mut events).await, Some(Event::Hello { .. })));
         assert_eq!(news(&mut events).await, Some(Event::Ready));
         assert_eq!(news(&mut events).await, Some(Event::Ready));
@@ -101,7 +101,7 @@ async fn an_extension_is_loaded_into_a_living_session_and_its_pages_come_back() 
     }
 }
 
-/// The session attached to the page of that address, which is open already or about to come there.
+/// Attaches to the page of this address, once it is open, and returns the session.
 async fn restored(cdp: &mut Cdp, address: &str) -> String {
     let deadline = Instant::now() + TEST_TIMEOUT;
     let target = loop {
@@ -136,7 +136,7 @@ async fn extensions_that_cannot_be_loaded_are_refused_and_the_session_goes_on() 
     assert_eq!(refusal(client.restart(&too_large).await), ErrorCode::OutOfRange);
     assert_eq!(client.status().await.unwrap().browser_ws_path, first.browser_ws_path, "nothing was touched");
 
-    // What only Chromium can judge, it judges while it starts; the others are loaded all the same.
+    // Chromium refuses some extensions only at its start; the other extensions are loaded nevertheless.
     let manifest =
         r#"{"manifest_version":3,"name":"bad","version":"one","content_scripts":[{"matches":["nonsense"]}]}"#;
     add(&client, "bad", zip(&[("manifest.json", manifest)]).unwrap()).await.unwrap();
@@ -169,7 +169,7 @@ async fn a_start_that_is_held_back_waits_for_its_extensions() {
     let manifest = r#"{"manifest_version":3,"name":"bad","version":"one"}"#;
     add(&client, "bad", zip(&[("manifest.json", manifest)]).unwrap()).await.unwrap();
     assert_eq!(refusal(client.restart(&named(&["bad"])).await), ErrorCode::NotAllowed);
-    // It is said after the answer.
+    // The failure is reported after the response.
     assert!(matches!(client.ready().await.unwrap().state, State::Failed { .. }));
     assert_eq!(sandbox.ended().await, Some(1));
 }
@@ -189,7 +189,7 @@ async fn a_viewport_larger_than_the_display_can_become_restarts_it() {
     cdp.until(&page, "[outerWidth, outerHeight, screen.width].join()", &json!("4200,2700,4200")).await;
     assert_eq!(decode(&client.screenshot(None, LARGE).await.unwrap()).size, (4200, 2700));
     assert_eq!(sandbox.processes("Xvfb").len(), 1);
-    // From now on it has the room.
+    // From now on the display has room for the larger viewport.
     let smaller = Viewport { width: 640, height: 480, refresh_rate: 60 };
     client.viewport(smaller).await.unwrap();
     client.viewport(larger).await.unwrap();
@@ -203,12 +203,12 @@ async fn a_browser_that_does_not_come_up_again_ends_the_session_with_the_reason(
         let client = sandbox.client().await;
         async move { client.restart(&RestartRequest::default()).await }
     });
-    // The new browser is killed as soon as it is there.
+    // The new browser is killed as soon as it exists.
     let old = sandbox.browser();
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let all = sandbox.browsers();
-        // What it starts itself looks like it for a moment.
+        // The child processes of the browser look like the browser for a moment.
         if let Some(new) = all.into_iter().filter(|pid| *pid != old).min() {
             signal(new, "KILL");
             break;

@@ -1,4 +1,4 @@
-//! A sandbox around the agent, as the server makes one: namespaces of its own, no network, the one socket that leads out.
+//! A sandbox around the agent, like the server's: namespaces of its own, no network, and one socket for the egress.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,21 +15,21 @@ use tempfile::TempDir;
 
 use crate::web::{self, Seen};
 
-/// The user everything in a test's sandbox runs as.
+/// The user of all processes in a test's sandbox.
 const USER: u32 = 28_100;
 
-/// A browser, as seen inside, that never says anything.
+/// The path, inside of the sandbox, of a browser that never outputs anything.
 pub(crate) const SILENT: &str = "/run/casement/in/silent";
 
-/// The script runner, as seen inside.
+/// The path of the script runner inside of the sandbox.
 pub(crate) const RUNNER: &str = "/run/casement/runner";
 
 pub(crate) const NONCE: &str = "a-nonce";
 
-/// How long anything may take on a busy machine.
+/// The timeout of any operation on a busy machine.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a page may take to answer at a hand-out, on a busy machine: as long as an agent waits at most.
+/// The timeout of a page at a hand-out on a busy machine: the maximum that an agent waits.
 pub(crate) const SLOWLY: Option<Duration> = Some(Duration::from_secs(30));
 
 pub(crate) fn config(headless: bool) -> AgentConfig {
@@ -44,7 +44,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Starts the agent. Must be called within a runtime, which serves the sandbox's web.
+    /// Starts the agent. Must be called within a runtime, which serves the requests that leave the sandbox.
     pub(crate) fn start(config: &AgentConfig) -> Self {
         let directory = tempfile::Builder::new().prefix("agent-").permissions(mode(0o755)).tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
@@ -66,7 +66,7 @@ impl Sandbox {
         self.directory.path().join(name)
     }
 
-    /// A client of the agent, once that answers: its socket takes callers before the agent itself is there.
+    /// Returns a client, once the agent answers. The socket accepts connections before the agent has started.
     pub(crate) async fn client(&self) -> AgentClient {
         let client = AgentClient::connect(self.socket("agent")).await.unwrap();
         let deadline = Instant::now() + TEST_TIMEOUT;
@@ -76,7 +76,7 @@ impl Sandbox {
         client
     }
 
-    /// Waits for the browser and prints where its start went.
+    /// Waits for the browser and prints the durations of its start.
     pub(crate) async fn ready(&self, label: &str) -> Status {
         let began = Instant::now();
         let status = self.client().await.ready().await.unwrap();
@@ -85,7 +85,7 @@ impl Sandbox {
         status
     }
 
-    /// A sandbox whose browser is ready, with its status and a client.
+    /// Starts a sandbox and waits for its browser. Returns the sandbox, the status and a client.
     pub(crate) async fn with_browser(config: &AgentConfig, label: &str) -> (Self, Status, AgentClient) {
         let sandbox = Self::start(config);
         let status = sandbox.ready(label).await;
@@ -93,7 +93,7 @@ impl Sandbox {
         (sandbox, status, client)
     }
 
-    /// The processes in the sandbox whose command line has `word`.
+    /// Returns the processes in the sandbox whose command line contains `word`.
     pub(crate) fn processes(&self, word: &str) -> Vec<u32> {
         let mut parents = HashMap::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -111,12 +111,12 @@ impl Sandbox {
         parents.keys().copied().filter(|pid| *pid != top && inside(*pid) && has_word(*pid)).collect()
     }
 
-    /// The browser's own process.
+    /// Returns the main process of the browser.
     pub(crate) fn browser(&self) -> u32 {
         self.browsers().into_iter().min().expect("a browser runs")
     }
 
-    /// The browser's own processes: two, while one takes over from the other.
+    /// Returns the main processes of browsers: two while one replaces the other.
     pub(crate) fn browsers(&self) -> Vec<u32> {
         let candidates = self.processes("--user-data-dir");
         let main = candidates.into_iter().filter(|pid| {
@@ -127,13 +127,13 @@ impl Sandbox {
         main.collect()
     }
 
-    /// The agent's own process.
+    /// Returns the process of the agent.
     pub(crate) fn agent(&self) -> u32 {
         let named = self.processes("casement-agent").into_iter().filter(|pid| is_named(*pid, "casement-agent"));
         named.min().expect("an agent runs")
     }
 
-    /// Prints what the processes of this name take together.
+    /// Prints the memory of all processes of this name together.
     pub(crate) fn memory(&self, name: &str) {
         let processes = self.processes(name).into_iter().filter(|pid| is_named(*pid, name));
         let size = |pid: u32, key: &str| {
@@ -146,7 +146,7 @@ impl Sandbox {
         println!("memory of {} {name}: {all} KiB, {own} of it anonymous", sizes.len());
     }
 
-    /// Waits for the end of the sandbox.
+    /// Waits for the end of the sandbox and returns its exit code.
     pub(crate) async fn ended(&mut self) -> Option<i32> {
         let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
@@ -166,7 +166,7 @@ impl Drop for Sandbox {
     }
 }
 
-/// The next event that tells something: a heartbeat comes whenever nothing else has come for a while.
+/// Returns the next event except heartbeats, which come whenever there was no other event for a while.
 pub(crate) async fn news(events: &mut Events) -> Option<Event> {
     loop {
         match events.next().await.unwrap() {
@@ -176,7 +176,7 @@ pub(crate) async fn news(events: &mut Events) -> Option<Event> {
     }
 }
 
-/// The reason of the browser's end, and its words for people.
+/// Waits for the end of the browser. Returns the reason, and its description for people.
 pub(crate) async fn end(events: &mut Events) -> (ExitReason, String) {
     loop {
         match events.next().await.unwrap() {
@@ -200,7 +200,7 @@ fn is_named(pid: u32, name: &str) -> bool {
     field(pid, "Name:").as_deref() == Some(name)
 }
 
-/// A line of a process's status.
+/// Returns a field of a process's status.
 pub(crate) fn field(pid: u32, key: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines().find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
@@ -211,7 +211,7 @@ pub(crate) fn signal(pid: u32, name: &str) {
     assert!(try_signal(pid, name), "kill -s {name} {pid}");
 }
 
-/// The same. Whether the process was still there.
+/// Sends a signal by name to a process; returns false if the process does not exist any more.
 pub(crate) fn try_signal(pid: u32, name: &str) -> bool {
     Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap().success()
 }
@@ -221,7 +221,7 @@ fn mode(bits: u32) -> fs::Permissions {
 }
 
 fn spawn(directory: &Path, sockets: [UnixListener; 2]) -> Child {
-    // As below `nohup`, and behind a shell's `&`.
+    // Like a process below `nohup`, or in the background of a shell.
     let ignores = ["sh", "-c", "trap '' HUP INT QUIT TSTP TTIN TTOU; exec \"$@\"", "sh"];
     let mut words: Vec<String> = ignores.map(str::to_owned).to_vec();
     if rustix::process::getuid().is_root() {
@@ -240,7 +240,7 @@ fn spawn(directory: &Path, sockets: [UnixListener; 2]) -> Child {
         let from = directory.join(name).display().to_string();
         words.extend(["--ro-bind".to_owned(), from, format!("/run/casement/{name}")]);
     }
-    // Where `cargo xtask test` has put it: beside the folder of this build.
+    // `cargo xtask test` has put it beside the folder of this build.
     let program = Path::new(env!("CARGO_BIN_EXE_casement-agent"));
     let runner = program.parent().unwrap().join("../runner");
     assert!(runner.join("runner.cjs").is_file(), "there is no script runner in {}: cargo xtask test", runner.display());

@@ -1,4 +1,4 @@
-//! Scripts, with the real runner beside a real browser.
+//! Scripts, with the real runner and a real browser.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ pub(crate) async fn execute(client: &AgentClient, code: &str) -> ScriptEnd {
     execute_for(client, code, 100_000).await.unwrap()
 }
 
-/// What a script that succeeds returns.
+/// Returns the result of a script that succeeds.
 pub(crate) async fn result(client: &AgentClient, code: &str) -> Value {
     let end = execute(client, code).await;
     assert!(end.success, "{code}: {end:?}");
     end.result.map_or(Value::Null, |result| serde_json::from_str(result.get()).unwrap())
 }
 
-/// Why a script fails.
+/// Returns the error of a script that fails.
 pub(crate) async fn error(client: &AgentClient, code: &str) -> String {
     let end = execute(client, code).await;
     assert!(!end.success, "{code}: {end:?}");
@@ -213,7 +213,7 @@ async fn scripts_run_in_order_and_too_many_are_refused() {
         tokio::spawn(async move { execute(&client, &code).await })
     };
     result(&client, "return 1").await;
-    // It has begun when its page says so, and goes on when that is told to.
+    // The script sets the title of its page when it has begun, and continues when the test changes the title.
     let first = "await page.goto('http://localhost/empty'); await page.evaluate(() => { document.title = 'begun' });
         await page.waitForFunction(() => document.title === 'go on', null, { timeout: 0, polling: 20 }); return Date.now()";
     let first = begin(first.to_owned());
@@ -224,8 +224,8 @@ async fn scripts_run_in_order_and_too_many_are_refused() {
     let mut waiting = Vec::new();
     for n in 0..MAX_WAITING {
         waiting.push(begin(format!("console.log({n}); return [{n}, Date.now()]")));
-        // What is asked on connections of their own may be read in any order. Each is read before the next one is sent when the agent
-        // has answered some questions that came after it.
+        // Requests on separate connections may be read in any order. The agent has read a request once it has answered
+        // some later ones.
         for _ in 0..5 {
             client.status().await.unwrap();
         }

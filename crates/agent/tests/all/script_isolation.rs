@@ -1,12 +1,12 @@
-//! What a script can see of earlier scripts, the agent and the server.
+//! The isolation of scripts from earlier scripts, the agent and the server.
 
 use serde_json::{Value, json};
 
 use crate::sandbox::gone;
 use crate::script::*;
 
-/// What a script sees of the process, of Playwright and of the browser's settings: every function and key that it can reach, and what is
-/// set beside them. Two scripts that see the same see nothing of each other.
+/// Describes the process, Playwright and the browser's settings as a script sees them: every reachable function and
+/// key, and the settings. Two scripts with the same description see nothing of each other.
 const LOOKS: &str = r#"
     const { createHash } = require('crypto');
     const seen = new Set(), lines = [];
@@ -26,7 +26,7 @@ const LOOKS: &str = r#"
     };
     const own = (name, object) => {
         walk(name + '^', Object.getPrototypeOf(object), 0);
-        // What a frame has loaded comes and goes with its page.
+        // The load states of a frame change with its page.
         for (const key of Reflect.ownKeys(object).filter(key => key !== '_loadStates')) {
             const { value } = Object.getOwnPropertyDescriptor(object, key);
             const size = Array.isArray(value) ? value.length : value instanceof Map || value instanceof Set ? value.size : '';
@@ -59,9 +59,9 @@ const LOOKS: &str = r#"
     return { sum: createHash('sha256').update(text).digest('hex'), text };
 "#;
 
-/// Each leaves something behind, of every kind that a process, a module or a connection to the browser can hold.
+/// Scripts that leave traces of every kind that a process, a module or a connection to the browser can hold.
 const TRACES: &[&str] = &[
-    // Globals and what belongs to the language.
+    // Globals and the language itself.
     "globalThis.left = 1",
     "Array.prototype.push = () => 0; Object.prototype['left'] = 1",
     "(Object.prototype as any).left = 1; Map.prototype.get = () => 'left'",
@@ -81,7 +81,7 @@ const TRACES: &[&str] = &[
     "require('vm').runInThisContext('let leftHere = 1; class LeftToo {}')",
     "Intl.DateTimeFormat = class {} as any; WeakRef.prototype.deref = () => 'left'",
     "URL.prototype.toString = () => 'left'; TextEncoder.prototype.encode = () => new Uint8Array()",
-    // What Node keeps.
+    // The state of Node.
     "console.log = () => {}; console.count('a'); console.group(); console.time('left')",
     "process.env.LEFT = '1'; process.chdir('/tmp'); process.umask(0o77); process.title = 'left'",
     "process.on('exit', () => console.log('left')); process.on('SIGTERM', () => {}); process.emitWarning = () => {}",
@@ -106,7 +106,7 @@ const TRACES: &[&str] = &[
     "require('diagnostics_channel').channel('net.client.socket').subscribe(() => console.log('left'))",
     "performance.mark('left'); performance.measure('left too')",
     "const { setGlobalDispatcher } = globalThis as any; globalThis.Headers = class {} as any; globalThis.WebSocket = null",
-    // What runs on.
+    // Tasks and processes that keep running.
     "setInterval(() => console.log('left'), 1)",
     "const tick = () => setImmediate(() => { console.log('left'); tick() }); tick()",
     "const tick = () => AbortSignal.timeout(5).addEventListener('abort', () => { console.log('left'); tick() }); tick()",
@@ -143,7 +143,7 @@ const TRACES: &[&str] = &[
     "await require('/run/casement/runner/node_modules/playwright-core').selectors.register('left', '({ query() {}, queryAll() { return [] } })')",
     "page.on('console', m => console.log('left', m.text())); page.on('load', () => console.log('left')); page.on('dialog', () => {})",
     "context.on('page', () => console.log('left')); context.on('request', () => console.log('left')); browser.on('disconnected', () => {})",
-    // What hangs on the connection in the browser.
+    // The state of the connection in the browser.
     "await page.route('**/*', r => r.abort()); await context.route('**/*', r => r.abort())",
     "await context.addInitScript(() => { (window as any).left = 1 }); await page.addInitScript(() => { (window as any).leftToo = 1 })",
     "await page.exposeFunction('left', () => 1); await context.exposeBinding('leftToo', () => 1)",
@@ -172,7 +172,7 @@ async fn nothing_of_an_earlier_script_is_alive_in_the_next() {
     let mut clean = None;
     let mut before = "nothing";
     for leaves in [""].iter().chain(TRACES).chain(&[""]) {
-        // What the browser's pages hold belongs to the session: each begins where the one before it began.
+        // The content of pages belongs to the session, so each script begins with the same blank page.
         let code = format!(
             "await page.goto('about:blank', {{ timeout: 60000 }}); const seen = await (async () => {{ {LOOKS} }})();\n\
              await page.goto('about:blank', {{ timeout: 60000 }}); {{ {leaves}\n; }} return seen"

@@ -76,7 +76,7 @@ async fn a_file_is_followed_through_growth_cuts_and_rotation() {
     assert_eq!(lines.messages(1).await, ["one"]);
     run(&client, r#"printf ' end\nthree\n' >> /tmp/d/log"#).await;
     assert_eq!(lines.messages(2).await, ["\u{1b}[31mtwo end", "three"]);
-    // Longer than what comes after the cut: whoever looks too late to see the file empty sees that it has become shorter.
+    // Longer than the text after the truncation, so that a late check of the file sees that it has become shorter.
     run(&client, "mv /tmp/d/log /tmp/d/log.1; echo new and long > /tmp/d/log").await;
     assert_eq!(lines.messages(1).await, ["new and long"]);
     run(&client, ": > /tmp/d/log").await;

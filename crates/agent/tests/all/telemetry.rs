@@ -1,4 +1,4 @@
-//! What happens in a session is told: everything, once, in its order, and bounded.
+//! Telemetry reports all events of a session once, in order, and bounded.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::cdp::{Cdp, EMPTY};
 use crate::sandbox::{SLOWLY, Sandbox, TEST_TIMEOUT, config, signal};
 
-/// Longer than whatever a test waits for takes by itself.
+/// A timeout that is longer than any operation of these tests.
 pub(crate) const WITHIN: Duration = Duration::from_secs(120);
 
 pub(crate) const EVERYTHING: [Category; 7] = [
@@ -29,12 +29,12 @@ pub(crate) const EVERYTHING: [Category; 7] = [
     Category::Captcha,
 ];
 
-/// What was told so far.
+/// The received events.
 #[derive(Clone, Default)]
 pub(crate) struct Received(Arc<Mutex<Vec<EventLine>>>);
 
 impl Received {
-    /// Listens to what comes after a number, in the background.
+    /// Receives the events after a number, in the background.
     pub(crate) async fn after(sandbox: &Sandbox, after: u64) -> Self {
         let received = Self::default();
         let lines = sandbox.client().await.download(FOLLOW, &FollowRequest { after }, WITHIN).await.unwrap();
@@ -61,7 +61,7 @@ impl Received {
         self.0.lock().iter().find(|reported| wanted(reported)).cloned()
     }
 
-    /// Waits for an event.
+    /// Waits for an event that matches, and returns it.
     pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&EventLine) -> bool) -> EventLine {
         let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
@@ -88,7 +88,7 @@ pub(crate) fn data(reported: &EventLine) -> Value {
     Value::Object(reported.data.clone().unwrap_or_default())
 }
 
-/// A browser whose first page is at an address, and stays.
+/// A configuration whose browser starts with a loaded page, which no later blank document replaces.
 pub(crate) fn begun() -> AgentConfig {
     AgentConfig { start_url: Some(EMPTY.to_owned()), ..config(true) }
 }
@@ -120,11 +120,11 @@ pub(crate) async fn press(cdp: &mut Cdp, page: &str, key: &str) {
     }
 }
 
-/// One browser for all of this: starting one is what costs.
+/// One browser serves all these checks, because its start takes most of the time.
 #[tokio::test]
 async fn everything_that_happens_on_a_page_is_reported() {
     let (sandbox, status, client) = Sandbox::with_browser(&begun(), "telemetry").await;
-    // What comes next is the first that this page opens while it is captured.
+    // The page is loaded before the capture, so that the next document is its first captured navigation.
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
     let target = cdp.pages().await.remove(0);
     let received = Received::after(&sandbox, 0).await;
@@ -225,7 +225,7 @@ async fn its_requests(received: &Received, target: &str) {
     assert_eq!((&failed["resource_type"], &failed["error_text"]), (&json!("Image"), &json!("blocked: csp")));
 }
 
-/// Where the address of a page, a request, a script or a frame may show up.
+/// The test causes all events that may contain the address of a page, a request, a script or a frame.
 #[tokio::test]
 async fn no_event_shows_a_query_of_an_address_if_that_is_requested() {
     let (sandbox, status, client) = Sandbox::with_browser(&begun(), "addresses").await;
@@ -234,7 +234,7 @@ async fn no_event_shows_a_query_of_an_address_if_that_is_requested() {
         let before = Received::after(&sandbox, 0).await;
         let requested_state = ConfigureRequest { categories: EVERYTHING.to_vec(), addresses };
         client.command(CONFIGURE, &requested_state, WITHIN).await.unwrap();
-        // Whatever was told until now was told as it was asked for then.
+        // The events so far have the addresses that were requested before.
         let after = before.all().last().map_or(0, |last| last.seq);
         let address = "http://site.test/telemetry/addresses?hidden=1";
         client.handout(Some(address.to_owned()), None, SLOWLY).await.unwrap();
@@ -251,7 +251,7 @@ async fn no_event_shows_a_query_of_an_address_if_that_is_requested() {
         received.kind("captcha_solve_result").await;
         let with_it = |one: &&EventLine| {
             let mut fields = data(one);
-            // What a server answered is content.
+            // The body of a response is content, which may contain addresses.
             ["body", "png"].iter().for_each(|content| drop(fields.as_object_mut().unwrap().remove(*content)));
             fields.to_string().contains("hidden")
         };
@@ -325,7 +325,7 @@ async fn what_its_user_does(received: &Received, cdp: &mut Cdp, page: &str) {
         let deadline = Instant::now() + TEST_TIMEOUT;
         while received.find(clicked).is_none() {
             assert!(Instant::now() < deadline, "the frame takes no click");
-            // Not before it is drawn.
+            // The frame takes no click before it is drawn.
             click(cdp, page, 150, 60).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -333,7 +333,7 @@ async fn what_its_user_does(received: &Received, cdp: &mut Cdp, page: &str) {
         cdp.evaluate(page, "framed.remove()").await;
     }
     cdp.evaluate(page, "document.querySelector('#shown').focus()").await;
-    // The browser, which has the keys, hears of the focus from the page.
+    // The browser process receives the keys, and learns of the focus from the page.
     cdp.drawn(page).await;
     press(cdp, page, "Z").await;
     let last = received.until("the last key", |reported| data(reported)["key"] == "Z").await.seq;
@@ -345,7 +345,7 @@ async fn what_its_user_does(received: &Received, cdp: &mut Cdp, page: &str) {
     cdp.evaluate(page, "scrollTo(0, 40)").await;
     let wheel = json!({ "type": "mouseWheel", "x": 100, "y": 100, "deltaX": 0, "deltaY": 400 });
     cdp.call(Some(page), "Input.dispatchMouseEvent", wheel).await;
-    // Not the scrolling of an earlier focus: a wheel that still turns would move what is clicked next.
+    // The scrolling of an earlier focus does not count: a wheel that still turns would move the next click's target.
     let by_the_wheel = |reported: &EventLine| {
         reported.seq > last
             && reported.kind == "interaction_scroll_settled"
@@ -400,7 +400,7 @@ async fn a_picture(received: &Received) {
 
 async fn a_crash(received: &Received, sandbox: &Sandbox) {
     let browser = sandbox.browser();
-    // Frames that went a moment ago take their processes along: one that is listed may be gone.
+    // The processes of frames that were just removed are ending, so a listed process may not exist any more.
     let kill = |renderer: &u32| Command::new("kill").args(["-s", "KILL", &renderer.to_string()]).status().unwrap();
     let killed = sandbox.processes("--type=renderer").iter().filter(|renderer| kill(renderer).success()).count();
     assert!(killed > 0, "no page has a process");

@@ -39,7 +39,7 @@ async fn whatever_a_page_says_is_bounded_and_nothing_of_the_page_is_run() {
     let page = cdp.attach(&target).await;
     assert_eq!(cdp.evaluate(&page, "document.title").await, "hostile");
 
-    // Many at once, of which no first word is missed.
+    // Many workers at once, of which no first message is missed.
     let many = "for (let i = 0; i < 60; i++) new Worker(URL.createObjectURL(new Blob([`console.log('worker ${i}')`])))";
     cdp.evaluate(&page, many).await;
     for i in [0, 30, 59] {
@@ -47,7 +47,7 @@ async fn whatever_a_page_says_is_bounded_and_nothing_of_the_page_is_run() {
     }
 }
 
-/// How many tabs a page opens, each with a worker and a word on its console.
+/// The number of tabs that a page opens, each with a worker and a console message.
 const TABS: u64 = 190;
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn a_page_that_opens_hundreds_of_tabs_and_workers_is_captured_within_bound
         let open = format!(
             "(tab => {{ tab.console.log('tab {n}'); tabs.push(tab); new Worker(work) }})(open('about:blank')); tabs.length"
         );
-        // Without a gesture of its user, a page opens none.
+        // A page opens no tab without a user gesture.
         let params = json!({ "expression": open, "userGesture": true, "returnByValue": true });
         let answer = cdp.call(Some(&page), "Runtime.evaluate", params).await;
         assert_eq!(answer["result"]["value"], n + 1, "{answer}");
@@ -80,12 +80,12 @@ async fn a_page_that_opens_hundreds_of_tabs_and_workers_is_captured_within_bound
     let grown = resident(&sandbox).saturating_sub(before);
     println!("the agent's memory: {before} KiB and {grown} more");
     assert!(grown < 60 << 10, "{grown} KiB");
-    // The session goes on, and forgets what is gone.
+    // The capture continues after the tabs are closed.
     cdp.evaluate(&page, "tabs.forEach(tab => tab.close()); console.log('all closed')").await;
     received.until("the end", |reported| data(reported)["text"] == "all closed").await;
 }
 
-/// How many lines a page says, in so many breaths.
+/// The number of console messages of a page, and the number of batches in which it logs them.
 const BURST: u64 = 100_000;
 
 const BREATHS: u64 = 5;
@@ -103,10 +103,10 @@ async fn a_burst_stays_bounded_and_its_losses_are_counted() {
     }
     cdp.evaluate(&page, "console.log('the end')").await;
     println!("said after {:?}", began.elapsed());
-    // Nobody listened: some are kept, the others are a gap in the numbers, and the last number is told.
+    // Without a reader, some events are buffered and the others are a gap in the numbers. The last number is reported.
     Received::after(&sandbox, 0).await.until("the last number", |reported| reported.seq > BURST).await;
     println!("told after {:?}", began.elapsed());
-    // The first reader may have heard more: on a busy machine some come while those before are read.
+    // The first reader may have received more, because on a busy machine events arrive while it reads.
     let received = Received::after(&sandbox, 0).await;
     let end = received.until("the last number", |reported| reported.seq > BURST).await;
     let buffered = received.all();
@@ -116,18 +116,18 @@ async fn a_burst_stays_bounded_and_its_losses_are_counted() {
     println!("the agent's memory: {before} KiB and {grown} more");
     assert!(grown < 60 << 10, "{grown} KiB");
 
-    // What is confirmed is not told again, and goes on where it was.
+    // Confirmed events are not sent again, and the numbers continue.
     client.command(CONFIRM, &ConfirmRequest { through: end.seq }, WITHIN).await.unwrap();
     let again = Received::after(&sandbox, end.seq).await;
     let deadline = Instant::now() + TEST_TIMEOUT;
-    // While the capture has no time left for this page, a line is counted and not read.
+    // While the capture is throttled, a message is counted and not read.
     while again.find(|reported| data(reported)["text"] == "one more").is_none() {
         assert!(Instant::now() < deadline, "it is never heard again");
         cdp.evaluate(&page, "console.log('one more')").await;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(again.all().iter().all(|reported| reported.seq > end.seq));
-    // What is off is not told, and costs no connection.
+    // Messages of a disabled category are not captured.
     capture(&client, &[]).await;
     cdp.evaluate(&page, "console.log('unheard')").await;
     capture(&client, &[Category::Console]).await;
@@ -136,7 +136,7 @@ async fn a_burst_stays_bounded_and_its_losses_are_counted() {
     assert!(again.find(|reported| data(reported)["text"] == "unheard").is_none());
 }
 
-/// What the agent itself holds of the memory, in KiB.
+/// Returns the anonymous memory of the agent, in KiB.
 fn resident(sandbox: &Sandbox) -> u64 {
     field(sandbox.agent(), "RssAnon:").unwrap().trim_end_matches(" kB").trim().parse().unwrap()
 }

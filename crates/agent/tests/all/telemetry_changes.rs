@@ -14,7 +14,7 @@ use crate::sandbox::{RUNNER, Sandbox, TEST_TIMEOUT, config, signal};
 use crate::script::{execute, result};
 use crate::telemetry::*;
 
-/// How many connections to the browser's debugging port are open.
+/// Returns the number of open connections to the browser's debugging port.
 fn connections(sandbox: &Sandbox) -> usize {
     let table = std::fs::read_to_string(format!("/proc/{}/net/tcp", sandbox.browser())).unwrap();
     let port = format!(":{:04X}", config(true).debugging_port);
@@ -33,7 +33,7 @@ async fn until_connections(sandbox: &Sandbox, wanted: impl Fn(usize) -> bool) {
     }
 }
 
-/// A browser whose first page is at an address, and stays.
+/// A configuration whose browser starts with a loaded page, which no later blank document replaces.
 fn begun() -> AgentConfig {
     AgentConfig { start_url: Some(EMPTY.to_owned()), ..config(true) }
 }
@@ -76,7 +76,7 @@ async fn crashes_of_programs_beside_the_browser_are_reported() {
     capture(&client, &[Category::System]).await;
     let crashed = |name: &'static str| move |reported: &EventLine| data(reported)["service_name"] == name;
 
-    // One that ends by itself is no crash.
+    // A script runner that exits by itself has not crashed.
     for code in ["process.exit(3)", "process.abort()"] {
         assert!(!execute(&client, code).await.success);
     }
@@ -120,14 +120,14 @@ async fn a_browser_that_does_not_come_back_is_reported() {
     let requested_state = RestartRequest::default();
     let mut restarting = std::pin::pin!(client.restart(&requested_state));
     let first = sandbox.browser();
-    // Whatever is started now ends at once.
+    // Every new browser is killed at once.
     let refused = loop {
         tokio::select! {
             answer = &mut restarting => break answer,
             () = tokio::time::sleep(Duration::from_millis(5)) => {}
         }
         for pid in sandbox.browsers().into_iter().filter(|pid| *pid != first) {
-            // It may have ended by itself meanwhile.
+            // The process may have ended by itself meanwhile.
             let pid = rustix::process::Pid::from_raw(pid.cast_signed());
             let _ = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
         }
@@ -139,7 +139,7 @@ async fn a_browser_that_does_not_come_back_is_reported() {
     assert_eq!((over.category, &data(&over)["reason"]), (Category::Monitor, &json!("reconnect_exhausted")));
 }
 
-/// What Playwright does with a browser, over a connection of its own.
+/// A script that uses the browser with Playwright, over a connection of its own.
 const PLAYWRIGHT: &str = r#"
     const said = [];
     const fresh = await context.newPage();

@@ -19,7 +19,7 @@ pub(crate) async fn next(client: &AgentClient, since: Option<u64>) -> Option<(Fr
     FrameHead::from_bytes(&bytes).map(|head| (head, bytes[FrameHead::BYTES..].to_vec()))
 }
 
-/// Size and pixels of a JPEG.
+/// Returns the width, the height and the pixels of a JPEG.
 pub(crate) fn decode(jpeg: &[u8]) -> (u32, u32, Vec<u8>) {
     let mut child = Command::new("ffmpeg")
         .args(["-v", "error", "-f", "mjpeg", "-i", "-", "-f", "image2pipe", "-c:v", "ppm", "-"])
@@ -36,7 +36,7 @@ pub(crate) fn decode(jpeg: &[u8]) -> (u32, u32, Vec<u8>) {
     (width, height, pixels)
 }
 
-/// Asks for frames until one satisfies; answers it and the state then.
+/// Requests frames until one is `good`, and returns that frame.
 async fn until(
     client: &AgentClient,
     mut since: Option<u64>,
@@ -76,11 +76,11 @@ async fn a_viewer_sees_the_whole_display_and_then_what_changes() {
     assert_eq!((head.width, head.height, head.x, head.y), (900, 700, 0, 0));
     let (width, height, pixels) = decode(&jpeg);
     assert_eq!((width, height), (900, 700));
-    // The tab strip is no page: the frame of the window shows.
+    // The tab strip is not white like the page: the frame of the window is visible.
     let grey = pixels[(10 * 900 + 600) * 3];
     assert!(grey < 250, "{grey}");
 
-    // Until the page shows and nothing changes any more, and then one small thing does.
+    // Waits until the page is visible and nothing changes any more, and then makes one small change.
     let deadline = Instant::now() + WITHIN;
     let red = |pixels: &[u8]| pixels[(407 * 900 + 220) * 3] > 200 && pixels[(407 * 900 + 220) * 3 + 2] < 60;
     let mut state = loop {
@@ -108,7 +108,7 @@ async fn a_viewer_sees_the_whole_display_and_then_what_changes() {
     let (width, height, _) = decode(&jpeg);
     assert!(width < 300 && height < 300, "{width} × {height} for a box of 40");
 
-    // Two viewers do not take each other's changes away.
+    // Each of two viewers receives the changes.
     cdp.evaluate(&page, &box_of("red")).await;
     let ((one, _), (other, _)) =
         tokio::join!(until(&client, Some(part.state), |_, _| true), until(&client, Some(part.state), |_, _| true));

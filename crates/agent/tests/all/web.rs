@@ -1,4 +1,4 @@
-//! The world outside of the sandbox: a proxy on a unix socket that serves a few pages itself and refuses everything else.
+//! The network outside of the sandbox: a proxy on a unix socket that serves a few pages itself and refuses all others.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 use casement_test_support::telemetry_site;
 
-/// Tells what every kind of script sees of the browser. `localhost` counts as secure, so client hints are sent there.
+/// Reports the browser as each kind of script sees it. `localhost` counts as secure, so client hints are sent there.
 const INDEX: &str = r#"<!doctype html><title>index</title><body><script>
 const seen = `async () => ({
   agent: navigator.userAgent,
@@ -19,7 +19,7 @@ const seen = `async () => ({
     : null,
   brands: navigator.userAgentData ? navigator.userAgentData.brands.map(b => b.brand).join() : null,
 })`;
-// A place that never answers is told from the others, and one that is slow is not taken for it.
+// Distinguishes a context that never answers from the others, with a timeout that a slow one does not reach.
 const note = promise => Promise.race([promise, new Promise(done => setTimeout(() => done({ agent: "silent" }), 30000))]);
 const inWorker = async () => {
   const worker = new Worker(URL.createObjectURL(new Blob([`(${seen})().then(x => postMessage(x))`])));
@@ -47,7 +47,7 @@ window.result = (async () => ({
 
 const SERVICE: &str = "onmessage = async e => e.source.postMessage(await eval(e.data)());";
 
-/// A service worker that answers for its site.
+/// A service worker that responds for its site.
 const KEEPER: &str =
     "onfetch = e => { if (e.request.url.endsWith('/from-worker')) e.respondWith(new Response('the worker')); };";
 
@@ -59,16 +59,16 @@ const FORM: &str = "<!doctype html><title>form</title><form method=post><input n
     <input name=mail type=email><input name=word type=password><button>in</button>\
     <textarea lang=en spellcheck=true autofocus></textarea></form>";
 
-/// What the browser sent of what it was told to keep.
+/// Returns the cookies in the head of a request.
 fn cookies(head: &str) -> String {
     let line = head.lines().find_map(|line| line.to_lowercase().strip_prefix("cookie: ").map(str::to_owned));
     line.unwrap_or_default()
 }
 
-/// The requests that came out of the sandbox, by address.
+/// The URLs of the requests that left the sandbox.
 pub(crate) type Seen = Arc<Mutex<Vec<String>>>;
 
-/// Serves at `path` for as long as the test's runtime lives.
+/// Serves at `path` as long as the test's runtime exists. Returns the URLs of the requests.
 pub(crate) fn serve(path: &Path) -> Seen {
     let listener = UnixListener::bind(path).unwrap();
     let seen = Seen::default();

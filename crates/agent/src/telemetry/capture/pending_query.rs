@@ -6,7 +6,7 @@ use super::super::requests::Request;
 pub(in crate::telemetry) enum PendingQuery {
     /// Attaches to the open targets.
     AutoAttach,
-    /// Its reply follows all earlier messages.
+    /// Marks a point: its reply follows all earlier messages of the browser.
     CatchUp,
     FrameTree {
         session: String,
@@ -18,7 +18,7 @@ pub(in crate::telemetry) enum PendingQuery {
     },
     NewDocumentScript {
         session: String,
-        /// True if the script stays for later documents.
+        /// True if the script also runs in later documents.
         stays: bool,
     },
     CaptchaWorld {

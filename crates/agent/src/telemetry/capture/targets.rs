@@ -1,4 +1,4 @@
-//! The targets of a capture: attaches to them and enables their notices.
+//! Attaches to the targets of a capture and enables their notices.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,9 +11,9 @@ use crate::telemetry::requests::{MAX_POST, MAX_STORED_BODIES, MAX_STORED_BODY};
 use crate::telemetry::session::{Kind, Session, TargetInfo};
 use crate::telemetry::system::{Phase, crashed};
 
-/// The most attached pages, frames and workers. Further ones are not captured.
+/// The maximum number of attached pages, frames and workers. Further targets are not captured.
 pub(super) const MAX_SESSIONS: usize = 1000;
-/// The most setup calls that a change of the categories waits for.
+/// The maximum number of setup calls that a change of the categories waits for.
 const MAX_SETUP_CALLS: usize = 20 * MAX_SESSIONS;
 pub(super) const REMOVE_SCRIPT: &str = "Page.removeScriptToEvaluateOnNewDocument";
 
@@ -96,7 +96,7 @@ impl Capture {
         self.pending_setup.extend(from..self.next_id);
     }
 
-    /// Enables or disables the notices of a session, as far as the categories have changed.
+    /// Enables or disables the notices of a session for the categories that have changed.
     fn set_up(&mut self, session: &str, kind: Kind, before: CapturedCategories) {
         let on = self.categories;
         let at = Some(session);
@@ -122,7 +122,7 @@ impl Capture {
         }
     }
 
-    /// Begins or ends to capture interactions in a session's pages.
+    /// Starts or stops the capture of interactions in the pages of a session.
     fn capture_interactions(&mut self, session: &str, on: bool) {
         let at = Some(session);
         let scripts = self.sessions.get_mut(session).map(|session| std::mem::take(&mut session.scripts));
@@ -145,7 +145,7 @@ impl Capture {
         );
     }
 
-    /// Stores the identifier of a script for new documents, or removes the script if it was for the current documents only.
+    /// Stores the identifier of a script for new documents, or removes a script for the current documents only.
     pub(super) fn add_script(&mut self, session: &str, stays: bool, result: &RawValue) {
         let Some(Added { identifier }) = self.read(result) else { return };
         match self.sessions.get_mut(session) {
@@ -182,7 +182,7 @@ impl Capture {
             self.send(Some(&id), "Page.enable", json!({}));
         }
         self.set_up(&id, kind, CapturedCategories::default());
-        // Targets that do not support it refuse it.
+        // Targets that do not support this call refuse it.
         self.send(Some(&id), "Target.setAutoAttach", auto_attach(true));
         if kind.has_frames() && !waiting {
             self.ask(Some(&id), "Page.getFrameTree", json!({}), PendingQuery::FrameTree { session: id.clone() });
@@ -190,7 +190,7 @@ impl Capture {
         if waiting {
             self.send(Some(&id), "Runtime.runIfWaitingForDebugger", json!({}));
         }
-        // Bounded, because targets may come and go without a reply.
+        // Bounded, because targets may end without a reply.
         if self.pending_request.is_some() && self.pending_setup.len() < MAX_SETUP_CALLS {
             self.pending_setup.extend(from..self.next_id);
         }
@@ -204,7 +204,7 @@ impl Capture {
         self.sessions.0.remove(&id);
     }
 
-    /// Forgets the requests of a session, which get no response any more.
+    /// Removes the requests of a session, which get no response any more.
     pub(super) fn forget_requests(&mut self, session: &str) {
         let count = self.requests.remove_session(session);
         self.finish_requests(session, count);

@@ -77,7 +77,7 @@ async fn the_interaction_script_is_removed_and_never_there_twice() {
         capture.set_categories(CapturedCategories::of(&[Category::Console]));
         let off = answered(&mut capture);
         let rest = capture.wire.take_queued();
-        // The script itself, and the one that ends it where it runs.
+        // The script itself, and the script that stops it in the current documents.
         let removed = count(&off, REMOVE_SCRIPT) + count(&rest, REMOVE_SCRIPT);
         assert_eq!((count(&off, "Runtime.removeBinding"), removed), (1, 2));
         assert!(capture.sessions.get("s0").expect("a page").scripts.is_empty());
@@ -86,7 +86,7 @@ async fn the_interaction_script_is_removed_and_never_there_twice() {
         assert_eq!((count(&on, "Runtime.addBinding"), count(&on, REMOVE_SCRIPT)), (1, 0));
         assert_eq!(capture.sessions.get("s0").expect("a page").scripts.len(), 1);
     }
-    // An answer that comes when nothing is wanted any more.
+    // A reply that arrives after the category was disabled.
     capture.set_categories(CapturedCategories::of(&[Category::Console]));
     capture.set_categories(CapturedCategories::of(&[Category::Interaction]));
     capture.set_categories(CapturedCategories::of(&[Category::Console]));
@@ -114,7 +114,7 @@ async fn whatever_is_not_taken_in_is_counted() {
         attach(&mut capture, number);
     }
     events.settle();
-    // One request's answer, five messages, and the one page too many; the page that was there already is no loss.
+    // Lost: the response of one request, five messages, and one page too many. A page that is known already is no loss.
     assert_eq!(event_after(&events, message).await["seq"], message + 1 + 5 + 1);
 }
 

@@ -11,9 +11,9 @@ pub(in crate::telemetry) enum Timer {
     Idle(String),
     /// The layout of a session may have settled.
     Settled(String),
-    /// The open captchas are checked.
+    /// The open captchas must be checked.
     Captchas,
-    /// The end of a loss is reported.
+    /// A loss must be reported as a gap.
     Gap,
 }
 
