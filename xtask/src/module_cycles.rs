@@ -16,19 +16,16 @@ use crate::workspace;
 /// The most files that may depend on each other in a cycle.
 const MAX_CYCLE: usize = 5;
 
-/// The crates whose cycles are larger for now, with the length of the longest.
-const LARGER: &[(&str, usize)] = &[];
-
 /// Checks every crate of the workspace.
 ///
 /// # Errors
-/// The cycles that have too many files, bounds that are higher than needed, or a file that cannot be read.
+/// The cycles that have too many files, or a file that cannot be read.
 pub(crate) fn check() -> Result<()> {
     let mut violations = Vec::new();
     for folder in workspace::member_folders() {
         let name = folder.file_name().context("a crate has a name")?.to_string_lossy().into_owned();
         let graph = CrateGraph::read(&folder)?;
-        violations.extend(violations_of(&name, &graph.cycles(), LARGER));
+        violations.extend(violations_of(&name, &graph.cycles()));
     }
     if violations.is_empty() {
         return Ok(());
@@ -36,17 +33,11 @@ pub(crate) fn check() -> Result<()> {
     bail!("cycles of files are too large; pass narrower handles:\n{}", violations.join("\n"));
 }
 
-fn violations_of(name: &str, cycles: &[Vec<&str>], larger: &[(&str, usize)]) -> Vec<String> {
-    let allowed = larger.iter().find(|(crate_name, _)| *crate_name == name).map(|(_, files)| *files);
-    let longest = cycles.iter().map(Vec::len).max().unwrap_or(0);
-    if let Some(allowed) = allowed
-        && longest < allowed
-    {
-        return vec![format!("{name}: lower its bound in LARGER, the longest cycle has {longest} files")];
-    }
-    let bound = allowed.unwrap_or(MAX_CYCLE);
-    let too_large = cycles.iter().filter(|cycle| cycle.len() > bound);
-    too_large.map(|cycle| format!("{name}: {} files, more than {bound}: {}", cycle.len(), cycle.join(", "))).collect()
+fn violations_of(name: &str, cycles: &[Vec<&str>]) -> Vec<String> {
+    let too_large = cycles.iter().filter(|cycle| cycle.len() > MAX_CYCLE);
+    too_large
+        .map(|cycle| format!("{name}: {} files, more than {MAX_CYCLE}: {}", cycle.len(), cycle.join(", ")))
+        .collect()
 }
 
 /// The path of a module from the root of its crate.
@@ -433,11 +424,9 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_above_the_bound_of_its_crate_and_a_bound_above_the_cycles_are_violations() {
-        let six = [vec!["a", "b", "c", "d", "e", "f"]];
-        assert_eq!(violations_of("agent", &six, &[]), ["agent: 6 files, more than 5: a, b, c, d, e, f"]);
-        assert_eq!(violations_of("agent", &six, &[("agent", 6)]), Vec::<String>::new());
-        let lower = "agent: lower its bound in LARGER, the longest cycle has 6 files";
-        assert_eq!(violations_of("agent", &six, &[("agent", 7)]), [lower]);
+    fn a_cycle_above_the_bound_is_a_violation() {
+        let five = vec!["a", "b", "c", "d", "e"];
+        let six = vec!["a", "b", "c", "d", "e", "f"];
+        assert_eq!(violations_of("agent", &[five, six]), ["agent: 6 files, more than 5: a, b, c, d, e, f"]);
     }
 }
