@@ -4,7 +4,7 @@ use crate::display::DisplayError;
 use crate::x11::{Cursor, PIXEL, X11};
 use casement_agent_protocol::Region;
 
-/// The reason why there is no PNG.
+/// The reason why a PNG could not be encoded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PictureError {
     #[error("the display gave {got} bytes for {width} × {height} pixels")]
