@@ -54,7 +54,7 @@ impl DisplayError {
     }
 }
 
-/// The running X server. Dropping it ends it.
+/// The running X server. Dropping it kills the server.
 #[derive(Debug)]
 pub(crate) struct Display {
     name: String,
@@ -107,7 +107,7 @@ impl Display {
         drop(self.server.lock().await.kill().await);
     }
 
-    /// Returns the id of its process if the X server ends in time.
+    /// Returns the process id of the X server if it ends in time.
     pub(crate) async fn wait_for_end(&self, within: Duration) -> Option<u32> {
         let mut server = self.server.lock().await;
         tokio::time::timeout(within, server.wait()).await.ok().and(self.pid)
@@ -130,13 +130,13 @@ impl Display {
         blocking(move || picture::of_display(&x11, region)).await
     }
 
-    /// Returns the connection to it.
+    /// Returns the connection to the display.
     pub(crate) fn x11(&self) -> Arc<X11> {
         Arc::clone(&self.x11)
     }
 }
 
-/// Runs blocking work on a thread for it.
+/// Runs blocking work on a thread for blocking work.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, DisplayError> + Send + 'static,
 ) -> Result<T, DisplayError> {

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Browser;
 use crate::cdp::CdpError;
 
-/// The most open pages. Further pages are closed.
+/// The maximum number of open pages. Further pages are closed.
 pub(super) const MAX_OPEN: usize = 200;
 
 /// The open pages, by their targets.
@@ -48,7 +48,7 @@ impl OpenPages {
 impl Browser {
     /// Closes a page that exceeds the limit.
     pub(super) async fn close_page(&self, target: &str) {
-        tracing::debug!(most = MAX_OPEN, "closes a page: too many are open");
+        tracing::debug!(most = MAX_OPEN, "closes a page because too many are open");
         drop(self.cdp.send(None, "Target.closeTarget", json!({ "targetId": target })).await);
     }
 

@@ -22,7 +22,7 @@ const UNUSED_PROXY: &str = "http://127.0.0.1:1";
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of opening the hidden page, long enough for a busy machine: a visible page would take the keyboard focus on a display.
 const HIDDEN_PAGE_TIMEOUT: Duration = Duration::from_secs(6);
-/// How often the page is checked while it loads.
+/// The interval at which the page is checked while it loads.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The reason why the clipboard could not be used.
