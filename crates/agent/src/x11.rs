@@ -94,7 +94,7 @@ impl X11 {
         let ping = (protocols.reply().map_err(DisplayError::x)?.atom, ping.reply().map_err(DisplayError::x)?.atom);
         let framebuffer = Framebuffer::open(&Path::new(FRAMEBUFFER.0).join(FRAMEBUFFER.1));
         if framebuffer.is_none() {
-            tracing::warn!("the framebuffer file is missing or unreadable: every picture is requested from the X server");
+            tracing::warn!("the framebuffer file is not usable: every picture is requested from the X server");
         }
         Ok(Self { connection, root, ping, framebuffer })
     }

@@ -5,7 +5,7 @@
 //! | not saved | reason |
 //! | --- | --- |
 //! | `Local State` | switches of `chrome://flags`, metrics and their identifiers; created again. It contains no key |
-//! | `Crashpad`, `BrowserMetrics`, `Safe Browsing`, `component_crx_cache`, models, lists … | reports, and downloads |
+//! | `Crashpad`, `BrowserMetrics`, `Safe Browsing`, `component_crx_cache`, models, lists … | reports, and downloaded components |
 //! | `GPUPersistentCache`, `GrShaderCache`, `ShaderCache` … | caches |
 //! | `Singleton…`, `DevToolsActivePort` | the process that uses the directory, and its port |
 //!

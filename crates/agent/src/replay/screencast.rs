@@ -21,11 +21,11 @@ const QUALITY: u8 = 85;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// After this time the last frame is repeated, which bounds the delay of the video.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the page in front is determined.
+/// The interval at which the page in front is determined.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// After this time without a frame the screencast of a page is started again.
 const RENEW_INTERVAL: Duration = Duration::from_secs(10);
-/// How long the pipe may stay full.
+/// The maximum time for which the pipe may be full.
 const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Writes the frames of the page in front to `to` until `end`, at most `framerate` per second and none larger than `size`.
@@ -145,7 +145,7 @@ impl Screencast {
                 self.unacknowledged = None;
                 self.start_cast().await
             }
-            // Closed meanwhile.
+            // The page was closed meanwhile.
             Err(CdpError::Refused { .. }) => Ok(()),
             Err(error) => Err(text(error)),
         }
