@@ -67,7 +67,8 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// Connects to the browser and queries its version. A restarted browser opens [`RESTART_PAGE`] beside the restored pages.
+    /// Connects to the browser and queries its version. A restarted one opens [`RESTART_PAGE`] beside the restored
+    /// pages.
     pub(crate) async fn connect(
         endpoint: &Endpoint,
         viewport: Viewport,
@@ -153,8 +154,8 @@ impl Browser {
         }
     }
 
-    /// Evaluates an expression in the page and queries the cookies of an unused URL, at the same time. Only Chromium's network service,
-    /// a process of its own, knows cookies.
+    /// Evaluates an expression in the page and queries the cookies of an unused URL, at the same time. Only Chromium's
+    /// network service, a process of its own, knows cookies.
     async fn probe_page_and_network(&self, page: &Page, within: Duration) -> Result<(), CdpError> {
         let cookies = json!({ "urls": [UNUSED_URL] });
         let (page, network) = tokio::join!(
@@ -257,8 +258,8 @@ impl Browser {
         Ok(())
     }
 
-    /// Resizes the screen that pages see, through any page. Returns false for an older browser, which cannot resize it; its pages are
-    /// resized nevertheless.
+    /// Resizes the screen that pages see, through any page. Returns false for an older browser, which cannot resize it;
+    /// its pages are resized nevertheless.
     async fn resize_screen(&self, page: &Page, viewport: Viewport) -> bool {
         let resized = async {
             let screens =

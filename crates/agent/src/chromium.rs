@@ -146,8 +146,8 @@ pub(crate) async fn wait_for_group_end(group: Option<Pid>) {
     }
 }
 
-/// Reads the error output until its end, because a full pipe would stop the browser. Buffers the last lines, and sends the path of the
-/// debugging WebSocket.
+/// Reads the error output until its end, because a full pipe would stop the browser. Buffers the last lines, and sends
+/// the path of the debugging WebSocket.
 async fn read_error_output(stderr: ChildStderr, tail: Tail, path_sender: oneshot::Sender<String>) {
     let mut reader = BufReader::with_capacity(1024, stderr);
     let mut path_sender = Some(path_sender);

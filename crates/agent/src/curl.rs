@@ -1,9 +1,9 @@
 //! One HTTP request through the browser's network stack, with its cookies, its proxy and its TLS.
 //!
-//! A hidden page navigates to the URL, and the debugging protocol pauses its request twice: before it is sent, to set the method, the
-//! headers and the body, and when the response arrives, to read it instead of the page. Therefore no page shows the response, the
-//! same-origin policy does not apply, a redirect is an ordinary response, and nothing is downloaded. The page closes with its debugging
-//! connection.
+//! A hidden page navigates to the URL, and the debugging protocol pauses its request twice: before it is sent, to set
+//! the method, the headers and the body, and when the response arrives, to read it instead of the page. Therefore no
+//! page shows the response, the same-origin policy does not apply, a redirect is an ordinary response, and nothing is
+//! downloaded. The page closes with its debugging connection.
 
 use std::io;
 use std::sync::Arc;
@@ -274,8 +274,8 @@ fn set_cookies(params: &Value) -> (String, Vec<String>) {
     (id, values.collect())
 }
 
-/// Returns the refusal of a navigation that ended before its response was paused. `tunnel_fault` looks up the reason of a failed
-/// tunnel by the browser's error.
+/// Returns the refusal of a navigation that ended before its response was paused. `tunnel_fault` looks up the reason of
+/// a failed tunnel by the browser's error.
 fn navigation_failure(ended: Result<Value, CdpError>, tunnel_fault: impl Fn(&str) -> Option<Fault>) -> Refusal {
     match ended {
         Ok(answer) => {
@@ -295,7 +295,7 @@ fn navigation_failure(ended: Result<Value, CdpError>, tunnel_fault: impl Fn(&str
     }
 }
 
-/// Returns the fault of a browser's error. The egress proxy resolves names, so most failures are failures of the connection.
+/// Classifies an error of the browser. The egress proxy resolves names, so most failures are those of the connection.
 fn upstream_fault(why: &str) -> Upstream {
     let word = why.strip_prefix("net::ERR_").unwrap_or(why);
     match word {

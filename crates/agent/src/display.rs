@@ -22,8 +22,8 @@ use casement_agent_protocol::{Region, Viewport};
 
 /// The timeout of the X server's start.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// The size that a smaller display can grow to. An X server without hardware cannot grow beyond its first size and paints all of it at
-/// its start: this size covers 4K in landscape and most sizes in portrait, for about 12 ms.
+/// The size that a smaller display can grow to. An X server without hardware cannot grow beyond its first size and
+/// paints all of it at its start: this size covers 4K in landscape and most sizes in portrait, for about 12 ms.
 const MAX_GROWTH: (u32, u32) = (3840, 2560);
 /// The bound of the framebuffer file's header with its colours, in bytes.
 const FRAMEBUFFER_HEAD: u64 = 8 << 10;
@@ -143,8 +143,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(DisplayError::x)?
 }
 
-/// Releases the memory of the framebuffer, which the X server has painted black in its largest size: holes read as black. Later output
-/// allocates its part again.
+/// Releases the memory of the framebuffer, which the X server has painted black in its largest size: holes read as
+/// black. Later output allocates its part again.
 fn release_framebuffer() -> io::Result<()> {
     let picture = std::fs::File::options().write(true).open(Path::new(FRAMEBUFFER.0).join(FRAMEBUFFER.1))?;
     let rest = picture.metadata()?.len().saturating_sub(FRAMEBUFFER_HEAD);

@@ -1,4 +1,4 @@
-//! The extensions of a session: those that were added and are pending until the next start of Chromium, and the loaded ones.
+//! The extensions of a session: added ones, which are pending until the next start of Chromium, and loaded ones.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -24,9 +24,9 @@ pub(crate) async fn bind(port: u16) -> io::Result<TcpListener> {
 
 /// Copies connections until the task is dropped.
 ///
-/// Every connection opens the egress socket anew, because the socket disappears while the server restarts and reappears
-/// under the same name. A connection is closed if there is no socket. The faults of tunnels are recorded in `failed`
-/// before the browser receives them.
+/// Every connection opens the egress socket again, because the socket disappears while the server restarts and
+/// reappears under the same name. A connection is closed if there is no socket. The faults of tunnels are recorded in
+/// `failed` before the browser receives them.
 pub(crate) async fn serve(listener: TcpListener, egress: PathBuf, failed: Arc<FailedTunnels>) {
     let egress = Arc::new(egress);
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));

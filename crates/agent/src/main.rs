@@ -1,4 +1,4 @@
-//! The agent as a separate program, which tests run in a sandbox.
+//! The agent as a separate program, which the tests put into a sandbox.
 
 use std::path::Path;
 use std::process::ExitCode;

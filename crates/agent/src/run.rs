@@ -206,7 +206,7 @@ async fn run_until_end(
         tokio::select! {
             _ = terminate.recv() => agent.shutdown.notify_one(),
             () = agent.contact.first_request_missed() => agent.end_idle("no server has taken the sandbox over"),
-            () = agent.contact.idle_timeout_expired() => agent.end_idle("no server sent a request for the configured time"),
+            () = agent.contact.idle_timeout_expired() => agent.end_idle("no server request for the configured time"),
         }
         std::future::pending::<()>().await;
     };

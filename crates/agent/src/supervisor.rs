@@ -42,7 +42,7 @@ const STOPPED_INTERVAL: Duration = Duration::from_secs(1);
 /// display ends.
 const DISPLAY_END_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How the browser ended.
+/// The end of the browser.
 pub(crate) struct End {
     pub(crate) state: State,
     /// The reason, for people.

@@ -1,8 +1,8 @@
 //! Finds the page in front: the one that a person would see.
 //!
-//! The state that pages report is not sufficient. A client can emulate visibility and focus for any number of pages, as Playwright does
-//! for all of its pages, and a page that hangs does not report. Therefore the browser's list of pages counts too, which begins with the
-//! page that came to the front last.
+//! The state that pages report is not sufficient. A client can emulate visibility and focus for any number of pages, as
+//! Playwright does for all of its pages, and a page that hangs does not report. Therefore the browser's list of pages
+//! counts too, which begins with the page that came to the front last.
 
 use std::time::Duration;
 

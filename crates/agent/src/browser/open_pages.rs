@@ -1,5 +1,5 @@
-//! Limits the number of open pages. Each page takes memory and time in every operation on all pages, so that an unlimited number would
-//! make the browser unusable.
+//! Limits the number of open pages. Each page takes memory and time in every operation on all pages, so that an
+//! unlimited number would make the browser unusable.
 
 use std::collections::HashSet;
 
@@ -52,7 +52,7 @@ impl Browser {
         drop(self.cdp.send(None, "Target.closeTarget", json!({ "targetId": target })).await);
     }
 
-    /// Closes the pages that exceed the limit. Needed because notices of new pages can be lost when too many open at once.
+    /// Closes the pages over the limit. Needed because notices of new pages can be lost when too many open at once.
     pub(crate) async fn close_surplus_pages(&self) -> Result<(), CdpError> {
         let all: Vec<String> = self.page_addresses().await?.into_iter().map(|(target, _)| target).collect();
         for target in self.open_pages.surplus(&all) {

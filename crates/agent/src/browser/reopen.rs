@@ -51,8 +51,8 @@ impl Browser {
         Ok(())
     }
 
-    /// Waits for the restored pages, closes [`RESTART_PAGE`] and brings the previous front page to the front. If no page was restored,
-    /// the page of the restart becomes blank.
+    /// Waits for the restored pages, closes [`RESTART_PAGE`] and brings the previous front page to the front. If no
+    /// page was restored, the page of the restart becomes blank.
     pub(crate) async fn show_restored(&self, previous: &OpenTabs) -> Result<(), CdpError> {
         let expected = previous.pages.min(MAX_PAGES);
         let deadline = Instant::now() + RESTORE_TIMEOUT;

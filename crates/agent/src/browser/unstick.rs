@@ -1,7 +1,7 @@
 //! Terminates the script in which a page hangs.
 //!
-//! A script of a caller that is ended can leave an endless loop in a page. No client can attach to such a page, so no further script
-//! could connect to the browser. The session that has been attached since the start still reaches it.
+//! A script of a caller that is ended can leave an endless loop in a page. No client can attach to such a page, so no
+//! further script could connect to the browser. The session that has been attached since the start still reaches it.
 
 use std::time::Duration;
 

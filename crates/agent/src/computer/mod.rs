@@ -1,7 +1,7 @@
 //! Computer control: the mouse, the keyboard and the clipboard of the session.
 //!
-//! Calls are performed one after the other, in order of arrival. A call that is cancelled or fails releases all keys and buttons that it
-//! holds before the next one begins.
+//! Calls are performed one after the other, in order of arrival. A call that is cancelled or fails releases all keys
+//! and buttons that it holds before the next one begins.
 
 mod announce;
 mod clipboard;

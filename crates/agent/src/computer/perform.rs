@@ -209,8 +209,8 @@ impl Performer<'_> {
         self.release(before).await
     }
 
-    /// Returns the keys of a chord as they are pressed. With a command key a capital letter means the key of that letter, as in menus;
-    /// without one, Shift is added if the symbol needs it.
+    /// Returns the keys of a chord as they are pressed. With a command key a capital letter means the key of that
+    /// letter, as in menus; without one, Shift is added if the symbol needs it.
     fn chord_keys(&self, chord: &[KeySym]) -> Vec<KeySym> {
         let held =
             || self.pressed.iter().filter_map(|held| if let Pressed::Key(key) = held { Some(key) } else { None });

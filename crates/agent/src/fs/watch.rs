@@ -347,7 +347,7 @@ impl Eyes {
         self.below(directory, place, Some(sink))
     }
 
-    /// Stops to watch a directory that was moved away. If it was only renamed, its new name is reported next, and it is
+    /// Stops watching a directory that was moved away. If it was only renamed, its new name is reported next, and it is
     /// watched again.
     fn went(&mut self, place: &Path) {
         let gone: Vec<i32> =

@@ -5,15 +5,15 @@
 //! | not saved | reason |
 //! | --- | --- |
 //! | `Local State` | switches of `chrome://flags`, metrics and their identifiers; created again. It contains no key |
-//! | `Crashpad`, `BrowserMetrics`, `Safe Browsing`, `component_crx_cache`, models, lists … | reports, and downloaded components |
+//! | `Crashpad`, `BrowserMetrics`, `Safe Browsing`, `component_crx_cache`, models, lists … | reports and downloads |
 //! | `GPUPersistentCache`, `GrShaderCache`, `ShaderCache` … | caches |
 //! | `Singleton…`, `DevToolsActivePort` | the process that uses the directory, and its port |
 //!
 //! With `--password-store=basic` no key is needed: cookies and passwords can be read on every machine.
 //!
-//! Everything in `Default` is saved, including files of later versions of Chromium, except for [`LEFT_OUT`] and the locks
-//! and logs of databases. `Service Worker/ScriptCache` is saved although its name suggests a cache: it contains the scripts
-//! themselves, and without them Chromium loses the service workers.
+//! Everything in `Default` is saved, including files of later versions of Chromium, except for [`LEFT_OUT`] and the
+//! locks and logs of databases. `Service Worker/ScriptCache` is saved although its name suggests a cache: it contains
+//! the scripts themselves, and without them Chromium loses the service workers.
 //!
 //! Session cookies are saved, too: Chromium stores them with the others, and restores them when it is started with
 //! `--restore-last-session`, with all their properties (partition, scheme and port of their source, priority). The

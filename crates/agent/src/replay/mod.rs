@@ -142,8 +142,8 @@ impl Replays {
         }
     }
 
-    /// Pauses the running recording, if there is one, until the guard is dropped; it continues in a new part. A change of the display's
-    /// size and a restart of the browser hold the guard.
+    /// Pauses the running recording, if there is one, until the guard is dropped; it continues in a new part. A change
+    /// of the display's size and a restart of the browser hold the guard.
     pub(crate) async fn pause(&self) -> PauseGuard<'_> {
         self.paused.send_modify(|count| *count += 1);
         let guard = PauseGuard(&self.paused);

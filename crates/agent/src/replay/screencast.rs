@@ -28,7 +28,7 @@ const RENEW_INTERVAL: Duration = Duration::from_secs(10);
 /// The maximum time for which the pipe may be full.
 const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Writes the frames of the page in front to `to` until `end`, at most `framerate` per second and none larger than `size`.
+/// Writes frames of the page in front to `to` until `end`: at most `framerate` per second, none larger than `size`.
 pub(super) async fn pump(
     browser: BrowserHandle,
     framerate: u32,
@@ -176,8 +176,8 @@ impl FrameWriter {
         self.is_new = true;
     }
 
-    /// Writes the last frame three times. ffmpeg derives the duration of the last frame from three frames; as these have the same time, it
-    /// is shown no longer.
+    /// Writes the last frame three times. ffmpeg derives the duration of the last frame from three frames; as these
+    /// have the same time, it is shown no longer.
     async fn finish(&mut self) -> Result<(), String> {
         for _ in 0..3 {
             self.write().await?;
