@@ -30,7 +30,7 @@ impl Chromedriver {
     /// Returns the port of the running chromedriver, which is started if necessary.
     ///
     /// # Errors
-    /// `webdriver_spawn` if it cannot be started, `webdriver_silent` if it does not answer in time.
+    /// `webdriver_spawn` if it cannot be started, `webdriver_silent` if it ends or does not answer in time.
     pub(crate) async fn port(&self) -> Result<u16, &'static str> {
         let mut child = self.child.lock().await;
         if let Some(running) = child.as_mut()
