@@ -27,13 +27,13 @@ const BROWSER_TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The timeout of a screenshot: a large page is drawn without a graphics card.
 const SCREENSHOT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a page may take to reach its new size before it is resized again.
+/// The time for a page to reach its new size before it is resized again.
 const RESIZE_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often a page is resized.
+/// The maximum number of times that a page is resized.
 const MAX_ATTEMPTS: usize = 4;
 /// A URL without cookies that is never opened.
 const UNUSED_URL: &str = "https://casement.invalid/";
-/// The most pages that an operation on all pages reaches. A page can open any number.
+/// The maximum number of pages that an operation on all pages reaches. A page can open any number.
 const MAX_PAGES: usize = 64;
 
 /// The version of the browser.
@@ -67,7 +67,8 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// Connects to the browser and queries its version. A restarted browser opens [`RESTART_PAGE`] beside the restored pages.
+    /// Connects to the browser and queries its version. A restarted one opens [`RESTART_PAGE`] beside the restored
+    /// pages.
     pub(crate) async fn connect(
         endpoint: &Endpoint,
         viewport: Viewport,
@@ -153,8 +154,8 @@ impl Browser {
         }
     }
 
-    /// Evaluates an expression in the page and queries the cookies of an unused URL, at the same time. Only Chromium's network service,
-    /// a process of its own, knows cookies.
+    /// Evaluates an expression in the page and queries the cookies of an unused URL, at the same time. Only Chromium's
+    /// network service, a process of its own, knows cookies.
     async fn probe_page_and_network(&self, page: &Page, within: Duration) -> Result<(), CdpError> {
         let cookies = json!({ "urls": [UNUSED_URL] });
         let (page, network) = tokio::join!(
@@ -176,7 +177,7 @@ impl Browser {
         matches!(reply, Err(CdpError::Timeout { .. }))
     }
 
-    /// Asks the browser to close.
+    /// Requests that the browser closes, without waiting for it.
     pub(crate) async fn close(&self) -> Result<(), CdpError> {
         self.cdp.send(None, "Browser.close", json!({})).await
     }
@@ -220,7 +221,7 @@ impl Browser {
         let mut is_screen_resized = false;
         let (mut is_any_resized, mut failure) = (false, None);
         for target in self.pages().await? {
-            // It does not answer while its dialog is open.
+            // A page does not answer while its dialog is open.
             if self.dialog_of(&target).is_some() {
                 continue;
             }
@@ -239,7 +240,7 @@ impl Browser {
             }
             self.detach(&page).await;
         }
-        // A hidden page is resized in front: the visible pages come back to the front, the focused one last.
+        // A hidden page is resized in front, so the visible pages are brought to the front again, the focused one last.
         visible.sort_unstable();
         for (_, target) in visible {
             self.cdp.call(None, "Target.activateTarget", json!({ "targetId": target }), BROWSER_TIMEOUT).await?;
@@ -257,8 +258,8 @@ impl Browser {
         Ok(())
     }
 
-    /// Resizes the screen that pages see, through any page. Returns false for an older browser, which cannot resize it; its pages are
-    /// resized nevertheless.
+    /// Resizes the screen that pages see, through any page. Returns false for an older browser, which cannot resize it;
+    /// its pages are resized nevertheless.
     async fn resize_screen(&self, page: &Page, viewport: Viewport) -> bool {
         let resized = async {
             let screens =
@@ -315,7 +316,7 @@ impl Browser {
             let before = self.move_edges(page, viewport, state).await?;
             let after = self.resized_state(page, viewport).await?;
             if (after.width, after.height) == (state.width, state.height) {
-                // A client sets its size, or the page reports a wrong one: further moves would not help.
+                // A client sets the size of the page, or the page reports a wrong one: further moves would not help.
                 self.cdp.call(None, "Browser.setWindowBounds", before, BROWSER_TIMEOUT).await?;
                 break;
             }
@@ -403,7 +404,7 @@ impl Browser {
 
     pub(crate) async fn detach(&self, page: &Page) {
         self.dialogs.remove_session(&page.session);
-        // The page and its session may have gone.
+        // The page and its session may be closed already.
         drop(self.cdp.send(None, "Target.detachFromTarget", json!({ "sessionId": page.session })).await);
     }
 

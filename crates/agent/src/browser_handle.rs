@@ -21,7 +21,7 @@ pub(crate) struct RunningBrowser {
     pub(crate) pid: Option<u32>,
 }
 
-/// The place of the running browser, which a restart replaces. Cheap to clone.
+/// A shared reference to the running browser, which a restart replaces. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct BrowserHandle {
     running: Arc<Mutex<Option<Arc<RunningBrowser>>>>,

@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use crate::reply::Refusal;
 use casement_agent_protocol::{ErrorCode, MAX_IMAGE_BYTES};
 
-/// The most queued outgoing calls, and the most unread notices.
+/// The maximum number of queued outgoing calls, and of unread notices.
 const MAX_QUEUED: usize = 256;
 
 /// The reason why a call failed.
@@ -236,7 +236,7 @@ fn dispatch(text: &str, waiters: &Waiters, notices: &mpsc::Sender<Notice>) {
             drop(waiter.send(reply));
         }
     } else if let Some(method) = incoming.method {
-        // A full queue is not read. The notices are hints, so that a lost one costs a repeated call.
+        // A notice is discarded if the queue is full. Notices are hints, so that a lost one costs a repeated call.
         drop(notices.try_send(Notice { method, params: incoming.params, session: incoming.session }));
     }
 }

@@ -1,4 +1,4 @@
-//! chromedriver: started when the first WebDriver client comes, started again when it died.
+//! Runs chromedriver: starts it for the first WebDriver client, and again after it has ended.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -9,9 +9,9 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
-/// How long it has to answer `/status`.
+/// The timeout of the first answer to `/status`.
 const START: Duration = Duration::from_secs(10);
-/// How often it is asked meanwhile.
+/// The interval at which `/status` is requested meanwhile.
 const RETRY_BACKOFF: Duration = Duration::from_millis(10);
 
 /// The one chromedriver of a sandbox. Dropping it ends the process.
@@ -27,7 +27,10 @@ impl Chromedriver {
         Self { program, port, child: Mutex::new(None) }
     }
 
-    /// The port of a chromedriver that answers, or the word for why there is none.
+    /// Returns the port of the running chromedriver, which is started if necessary.
+    ///
+    /// # Errors
+    /// `webdriver_spawn` if it cannot be started, `webdriver_silent` if it ends or does not answer in time.
     pub(crate) async fn port(&self) -> Result<u16, &'static str> {
         let mut child = self.child.lock().await;
         if let Some(running) = child.as_mut()
@@ -50,7 +53,7 @@ impl Chromedriver {
         Ok(self.port)
     }
 
-    /// Whether it runs, or is being started.
+    /// Returns true if chromedriver runs or is being started.
     pub(crate) fn is_running(&self) -> bool {
         match self.child.try_lock() {
             Ok(mut child) => child.as_mut().is_some_and(|running| matches!(running.try_wait(), Ok(None))),
@@ -58,7 +61,7 @@ impl Chromedriver {
         }
     }
 
-    /// Ends it, with its sessions; the next client gets another one.
+    /// Kills chromedriver with its sessions. The next client starts another one.
     pub(crate) async fn end(&self) {
         if let Some(mut running) = self.child.lock().await.take() {
             drop(running.kill().await);
@@ -81,7 +84,7 @@ impl Chromedriver {
             let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
             let request = format!("GET /status HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\n\r\n", self.port);
             stream.write_all(request.as_bytes()).await?;
-            // Only the first words: it keeps the connection open whatever it is asked.
+            // Only the beginning is read, because chromedriver does not close the connection.
             let mut answer = [0; 12];
             stream.read_exact(&mut answer).await?;
             std::io::Result::Ok(answer == *b"HTTP/1.1 200")

@@ -20,10 +20,10 @@ use casement_agent_protocol::{AgentConfig, FailureCode};
 
 /// The timeout of the debugging port. Generous, because many browsers may start at once on a busy machine.
 const PORT_TIMEOUT: Duration = Duration::from_secs(45);
-/// How long killed processes may take to end, and how often they are checked: the end of a group is not reported.
+/// The timeout for killed processes to end, and the interval of the checks: the end of a group is not reported.
 const GROUP_END_TIMEOUT: Duration = Duration::from_secs(2);
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
-/// The most buffered lines of the browser's error output, and the most characters of each.
+/// The maximum number of buffered lines of the browser's error output, and of characters of each.
 const TAIL_LINES: usize = 12;
 const MAX_LINE_CHARS: usize = 400;
 
@@ -43,7 +43,7 @@ impl StartError {
 
 type Tail = Arc<Mutex<VecDeque<String>>>;
 
-/// The browser process. Dropping it ends it.
+/// The browser process. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Chromium {
     child: Child,
@@ -93,18 +93,18 @@ impl Chromium {
         StartError::new(code, format_args!("Chromium {end}; {output}"))
     }
 
-    /// Returns the last lines of its standard error.
+    /// Returns the last lines of the browser's standard error.
     pub(crate) fn error_output(&self) -> String {
         let tail = self.tail.lock();
         tail.iter().map(String::as_str).collect::<Vec<_>>().join("; ")
     }
 
-    /// Returns the id of its main process while it runs.
+    /// Returns the id of the main process while it runs.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Returns its command line as the kernel reports it.
+    /// Returns the command line of the main process as the kernel reports it.
     pub(crate) fn argv(&self) -> Vec<String> {
         let Some(pid) = self.pid() else { return Vec::new() };
         let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -112,13 +112,13 @@ impl Chromium {
         words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the main process.
     pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
 
-    /// Kills it and all its processes, and waits until none runs: a process that outlives the browser could write into the next profile
-    /// in the same place.
+    /// Kills all processes of the browser, and waits until none runs: a process that outlives the browser could write
+    /// into the next profile in the same directory.
     pub(crate) async fn kill_group(&mut self) {
         let group = self.group();
         if let Some(group) = group {
@@ -146,8 +146,8 @@ pub(crate) async fn wait_for_group_end(group: Option<Pid>) {
     }
 }
 
-/// Reads the error output until its end, because a full pipe would stop the browser. Buffers the last lines, and sends the path of the
-/// debugging WebSocket.
+/// Reads the error output until its end, because a full pipe would stop the browser. Buffers the last lines, and sends
+/// the path of the debugging WebSocket.
 async fn read_error_output(stderr: ChildStderr, tail: Tail, path_sender: oneshot::Sender<String>) {
     let mut reader = BufReader::with_capacity(1024, stderr);
     let mut path_sender = Some(path_sender);
@@ -192,7 +192,8 @@ mod tests {
         let [text, program, child] = ["text", "browser", "child"].map(|name| dir.path().join(name));
         let script = format!("#!/bin/sh\nsleep 1000 &\necho $! > {0}.new; mv {0}.new {0}; wait\n", child.display());
         std::fs::write(&text, script).expect("a script");
-        // A file that this process itself had open for writing may be busy: another test's child may still hold it.
+        // A file that this process itself had open for writing may be busy: another test's child may still have it
+        // open.
         let copy = std::process::Command::new("install").args(["-m", "755"]).args([&text, &program]).status();
         assert!(copy.expect("it starts").success(), "no copy");
         let viewport = Viewport { width: 800, height: 600, refresh_rate: 60 };

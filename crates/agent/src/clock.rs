@@ -1,4 +1,4 @@
-//! The system's clock. A sandbox has no other, and no test chooses it.
+//! The system clock. A sandbox has no other clock, and tests do not replace it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

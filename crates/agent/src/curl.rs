@@ -1,9 +1,9 @@
 //! One HTTP request through the browser's network stack, with its cookies, its proxy and its TLS.
 //!
-//! A hidden page navigates to the URL, and the debugging protocol pauses its request twice: before it is sent, to set the method, the
-//! headers and the body, and when the response arrives, to read it instead of the page. Therefore no page shows the response, the
-//! same-origin policy does not apply, a redirect is an ordinary response, and nothing is downloaded. The page closes with its debugging
-//! connection.
+//! A hidden page navigates to the URL, and the debugging protocol pauses its request twice: before it is sent, to set
+//! the method, the headers and the body, and when the response arrives, to read it instead of the page. Therefore no
+//! page shows the response, the same-origin policy does not apply, a redirect is an ordinary response, and nothing is
+//! downloaded. The page closes with its debugging connection.
 
 use std::io;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ use crate::reply::{self, Answer, Refusal, line, read_within};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::curl::{CurlHead, CurlRequest, REQUEST, Upstream};
 
-/// The most requests at a time; each has a page of its own.
+/// The maximum number of concurrent requests; each has its own page.
 const MAX_REQUESTS: usize = 8;
-/// The longest request: 10 MiB of body in base64.
+/// The maximum size of a request in bytes: a body of 10 MiB in base64.
 const MAX_REQUEST_BYTES: usize = 15 << 20;
 /// The timeout of calls that need no network.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long the notice with the cookies may take.
+/// The timeout of the notice with the cookies.
 const COOKIES_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long the next part of a body may take.
+/// The timeout of the next part of a body.
 const PART_TIMEOUT: Duration = Duration::from_secs(60);
 const PART_BYTES: u32 = 256 << 10;
 
@@ -84,9 +84,9 @@ struct Page {
     cdp: Cdp,
     notices: Receiver<Notice>,
     session: String,
-    /// The paused response.
+    /// The id of the paused response.
     paused_id: Option<String>,
-    /// The stream of its body.
+    /// The handle of the response's body stream.
     body: Option<String>,
     _slot: OwnedSemaphorePermit,
 }
@@ -129,7 +129,8 @@ impl Page {
         let url = request.url.clone();
         let mut request = Some(request);
         let (cdp, session) = (&self.cdp, self.session.as_str());
-        // The result of the navigation tells more about a failure than the paused request does. The caller bounds the time.
+        // The result of the navigation describes a failure in more detail than the paused request. The caller bounds
+        // the time.
         let navigation = cdp.call(Some(session), "Page.navigate", json!({ "url": url }), Duration::from_secs(3600));
         let mut navigation = std::pin::pin!(navigation);
         loop {
@@ -248,7 +249,7 @@ fn egress_fault(head: &CurlHead) -> Option<Fault> {
     status.find_map(|(_, value)| Fault::of(value))
 }
 
-/// Replaces the page's request by the caller's.
+/// Returns the parameters that replace the page's request by the caller's.
 fn changed_request(params: &Value, request: CurlRequest) -> Value {
     let mut changed = json!({ "requestId": params["requestId"], "method": request.method });
     if let Some(body) = request.body_b64 {
@@ -273,8 +274,8 @@ fn set_cookies(params: &Value) -> (String, Vec<String>) {
     (id, values.collect())
 }
 
-/// Returns the refusal of a navigation that ended before its response was paused. `tunnel_fault` looks up the reason of a failed
-/// tunnel by the browser's error.
+/// Returns the refusal of a navigation that ended before its response was paused. `tunnel_fault` looks up the reason of
+/// a failed tunnel by the browser's error.
 fn navigation_failure(ended: Result<Value, CdpError>, tunnel_fault: impl Fn(&str) -> Option<Fault>) -> Refusal {
     match ended {
         Ok(answer) => {
@@ -294,7 +295,7 @@ fn navigation_failure(ended: Result<Value, CdpError>, tunnel_fault: impl Fn(&str
     }
 }
 
-/// Returns the fault of a browser's error. The egress proxy resolves names, so most failures are failures of the connection.
+/// Classifies an error of the browser. The egress proxy resolves names, so most failures are those of the connection.
 fn upstream_fault(why: &str) -> Upstream {
     let word = why.strip_prefix("net::ERR_").unwrap_or(why);
     match word {

@@ -17,11 +17,11 @@ use tokio::sync::Semaphore;
 use crate::chromedriver::Chromedriver;
 use casement_agent_protocol::{Channel, DIAL_OK, DIAL_REFUSED};
 
-/// The most callers at a time; each ends within the timeouts.
+/// The maximum number of concurrent callers; each ends within the timeouts.
 const MAX_CALLERS: usize = 64;
-/// How long a caller may take to name its channel, and to receive the response.
+/// The timeout for a caller to name its channel, and to receive the response.
 const CALLER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection to a port on the sandbox's loopback may take.
+/// The timeout of connecting to a port on the sandbox's loopback.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves callers until the task is dropped.

@@ -22,8 +22,8 @@ use casement_agent_protocol::{Region, Viewport};
 
 /// The timeout of the X server's start.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// The size that a smaller display can grow to. An X server without hardware cannot grow beyond its first size and paints all of it at
-/// its start: this size covers 4K in landscape and most sizes in portrait, for about 12 ms.
+/// The size that a smaller display can grow to. An X server without hardware cannot grow beyond its first size and
+/// paints all of it at its start: this size covers 4K in landscape and most sizes in portrait, for about 12 ms.
 const MAX_GROWTH: (u32, u32) = (3840, 2560);
 /// The bound of the framebuffer file's header with its colours, in bytes.
 const FRAMEBUFFER_HEAD: u64 = 8 << 10;
@@ -54,7 +54,7 @@ impl DisplayError {
     }
 }
 
-/// The running X server. Dropping it ends it.
+/// The running X server. Dropping it kills the server.
 #[derive(Debug)]
 pub(crate) struct Display {
     name: String,
@@ -107,7 +107,7 @@ impl Display {
         drop(self.server.lock().await.kill().await);
     }
 
-    /// Returns the id of its process if the X server ends in time.
+    /// Returns the process id of the X server if it ends in time.
     pub(crate) async fn wait_for_end(&self, within: Duration) -> Option<u32> {
         let mut server = self.server.lock().await;
         tokio::time::timeout(within, server.wait()).await.ok().and(self.pid)
@@ -130,21 +130,21 @@ impl Display {
         blocking(move || picture::of_display(&x11, region)).await
     }
 
-    /// Returns the connection to it.
+    /// Returns the connection to the display.
     pub(crate) fn x11(&self) -> Arc<X11> {
         Arc::clone(&self.x11)
     }
 }
 
-/// Runs blocking work on a thread for it.
+/// Runs blocking work on a thread for blocking work.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, DisplayError> + Send + 'static,
 ) -> Result<T, DisplayError> {
     tokio::task::spawn_blocking(work).await.map_err(DisplayError::x)?
 }
 
-/// Releases the memory of the framebuffer, which the X server has painted black in its largest size: holes read as black. Later output
-/// allocates its part again.
+/// Releases the memory of the framebuffer, which the X server has painted black in its largest size: holes read as
+/// black. Later output allocates its part again.
 fn release_framebuffer() -> io::Result<()> {
     let picture = std::fs::File::options().write(true).open(Path::new(FRAMEBUFFER.0).join(FRAMEBUFFER.1))?;
     let rest = picture.metadata()?.len().saturating_sub(FRAMEBUFFER_HEAD);

@@ -1,22 +1,22 @@
-//! Where the files go that a page lets be downloaded: into one directory, without a question, with a display and without.
+//! The download directory of a session. Pages download into it without a prompt, with a display and without one.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// All that Chromium can have. The first word that is typed fetches one, for which nobody has asked, also where spelling is not looked
-/// at: only a dictionary that is blocked is left where it is.
+/// All spelling dictionaries of Chromium. The first typed word downloads a dictionary, even if spell checking is
+/// disabled, unless the dictionary is blocked.
 const DICTIONARIES: &str = "af bg ca cs cy da de el en-AU en-CA en-GB en-US es es-419 es-AR es-ES es-MX es-US et fa fo fr he hi hr hu \
     hy id it ko lt lv nb nl pl pt-BR pt-PT ro ru sh sk sl sq sr sv ta tg tr uk vi";
 
-/// The session's directory of downloads.
+/// Returns the download directory of the session.
 pub(crate) fn directory(profile: &Path) -> PathBuf {
     profile.with_file_name("downloads")
 }
 
-/// Makes the directory, and tells a new profile of it: that holds for every window, also those that clients open in contexts of their
-/// own. What else a new profile has to know is told with it.
+/// Creates the download directory, and writes the initial preferences of a new profile. They apply to every window,
+/// also to those in browser contexts of clients.
 pub(crate) fn prepare(profile: &Path) -> io::Result<()> {
     let downloads = directory(profile);
     std::fs::create_dir_all(&downloads)?;
@@ -26,11 +26,11 @@ pub(crate) fn prepare(profile: &Path) -> io::Result<()> {
         "download": { "default_directory": downloads, "directory_upgrade": true, "prompt_for_download": false },
         "savefile": { "default_directory": downloads },
         "browser": { "enable_spellchecking": false },
-        // What is typed as an address is told to nobody before it is opened.
+        // Text in the address bar is sent to no search service before it is opened.
         "search": { "suggest_enabled": false },
         "spellcheck": { "blocked_dictionaries": DICTIONARIES.split(' ').collect::<Vec<_>>() },
     });
-    // A profile that was used has its own, which hold this too.
+    // A profile that was used before has preferences of its own, which include these.
     let file = std::fs::File::create_new(settings.join("Preferences"));
     match file.and_then(|file| Ok(serde_json::to_writer(file, &preferences)?)) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -38,7 +38,8 @@ pub(crate) fn prepare(profile: &Path) -> io::Result<()> {
     }
 }
 
-/// The same in the words of the debugging protocol: without it a browser without a window downloads nothing.
+/// Returns the parameters of `Browser.setDownloadBehavior`. Without this call, a browser without a window downloads
+/// nothing.
 pub(crate) fn behavior(profile: &Path) -> Value {
     json!({ "behavior": "allow", "downloadPath": directory(profile), "eventsEnabled": false })
 }

@@ -1,4 +1,4 @@
-//! What the way out itself answers where it does not lead to what is asked for.
+//! Recognizes the responses that the egress proxy itself sends when it cannot connect to a destination.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,24 +8,24 @@ use parking_lot::Mutex;
 
 use casement_agent_protocol::curl::Upstream;
 
-/// The header that marks the way out's own answers (RFC 9209). It lets no origin's pass over plain HTTP, and in the answer to a `CONNECT`
-/// there is no origin yet.
+/// The header that marks the egress proxy's own responses (RFC 9209). The egress proxy removes it from the responses of
+/// origins over plain HTTP, and a response to `CONNECT` never comes from an origin.
 pub(crate) const PROXY_STATUS: &str = "proxy-status";
 const OWN: &str = "casement;";
-/// How its texts begin.
+/// The beginnings of the texts of these responses.
 const TEXTS: [&str; 4] = [
     "This destination is not allowed.",
     "This destination could not be reached",
     "The session's proxy could not be used",
     "This is not a request that a proxy can pass on.",
 ];
-/// Longest of its texts.
+/// The maximum length of such a text, in bytes.
 const MAX_TEXT: usize = 200;
-/// Tunnels whose failures are remembered, and for how long.
+/// The maximum number of stored failures of tunnels, and how long each is stored.
 const MAX_FAILURES: usize = 64;
 const RETENTION: Duration = Duration::from_secs(30);
 
-/// How the session's proxy fails, by the way out's word for it, and what it is for people.
+/// The faults of the session's proxy: the egress proxy's word for each, and the text for people.
 const PROXY_FAULTS: [(&str, &str); 8] = [
     ("unreachable", "no connection to it could be made"),
     ("timeout", "it did not answer in time"),
@@ -37,17 +37,17 @@ const PROXY_FAULTS: [(&str, &str); 8] = [
     ("unknown", "the server does not know it any more"),
 ];
 
-/// Why the way out did not lead to what was asked for.
+/// The reason why the egress proxy did not connect to a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The destination is refused, or cannot be reached.
+    /// The destination is not allowed, or cannot be reached.
     Destination,
-    /// The session's proxy cannot be used: an index of [`PROXY_FAULTS`], where the word is one of them.
+    /// The session's proxy cannot be used. Contains the index in [`PROXY_FAULTS`] if the fault is listed there.
     Proxy(Option<usize>),
 }
 
 impl Fault {
-    /// Reads a `Proxy-Status`; `None` for one that is not the way out's.
+    /// Parses the value of a `Proxy-Status` header; `None` if it is not the egress proxy's.
     pub(crate) fn of(proxy_status: &str) -> Option<Self> {
         let given = proxy_status.trim().strip_prefix(OWN)?;
         let details = given.split(';').find_map(|param| param.trim().strip_prefix("details="));
@@ -57,7 +57,7 @@ impl Fault {
         })
     }
 
-    /// What failed.
+    /// Returns the part of the request's route that failed.
     pub(crate) fn upstream(self) -> Upstream {
         match self {
             Self::Destination => Upstream::Connect,
@@ -65,7 +65,8 @@ impl Fault {
         }
     }
 
-    /// One word for how the proxy failed, if it did.
+    /// Returns the word for the fault of the session's proxy, `other` if it is not listed; `None` if the proxy did not
+    /// fail.
     pub(crate) fn word(self) -> Option<&'static str> {
         match self {
             Self::Destination => None,
@@ -75,7 +76,7 @@ impl Fault {
         }
     }
 
-    /// For people.
+    /// Returns the text for people.
     pub(crate) fn text(self) -> String {
         match self {
             Self::Destination => "the destination is not allowed or not reachable".to_owned(),
@@ -87,13 +88,13 @@ impl Fault {
     }
 }
 
-/// Whether a text that a page shows is such an answer.
+/// Returns true if the text of a page is a response of the egress proxy.
 pub(crate) fn is_shown(text: &str) -> bool {
     let text = text.trim();
     text.len() <= MAX_TEXT && TEXTS.iter().any(|answer| text.starts_with(answer))
 }
 
-/// Tunnels that the way out refused a moment ago. The browser says of all of them the same word.
+/// The tunnels that the egress proxy refused recently. The browser reports the same error for all of them.
 #[derive(Debug, Default)]
 pub(crate) struct FailedTunnels(Mutex<VecDeque<FailedTunnel>>);
 
@@ -105,7 +106,7 @@ struct FailedTunnel {
 }
 
 impl FailedTunnels {
-    /// Notes what came of a tunnel to `place` (a host and a port): without a fault it stands.
+    /// Records the outcome of a tunnel to `place` (a host and a port); `None` if the tunnel is open.
     pub(crate) fn note(&self, place: &str, fault: Option<Fault>) {
         let mut failed = self.0.lock();
         failed.retain(|one| one.place != place && one.at.elapsed() < RETENTION);
@@ -116,7 +117,7 @@ impl FailedTunnels {
         failed.push_back(FailedTunnel { place: place.to_owned(), at: Instant::now(), fault });
     }
 
-    /// Why there was no tunnel for a request, which the browser says failed with `error`.
+    /// Returns the fault of the tunnel for a request to `url` that failed with the browser's `error`.
     pub(crate) fn fault(&self, url: &str, error: &str) -> Option<Fault> {
         if !error.ends_with("ERR_TUNNEL_CONNECTION_FAILED") {
             return None;
@@ -127,7 +128,7 @@ impl FailedTunnels {
     }
 }
 
-/// Where the tunnel for an address leads, as `CONNECT` says it.
+/// Returns the host and port of the tunnel for a URL, as `CONNECT` names them.
 fn place_of(url: &str) -> Option<String> {
     let uri: Uri = url.split('#').next()?.parse().ok()?;
     let port = match (uri.port_u16(), uri.scheme_str()?) {
@@ -139,7 +140,8 @@ fn place_of(url: &str) -> Option<String> {
     Some(format!("{}:{port}", uri.host()?.to_ascii_lowercase()))
 }
 
-/// What of a connection to the way out is looked at: the line that asks for a tunnel, and the head of what is answered.
+/// The inspected parts of a connection to the egress proxy: the line that requests a tunnel, and the head of its
+/// response.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     requested: Vec<u8>,
@@ -147,11 +149,11 @@ pub(crate) struct Exchange {
     done: bool,
 }
 
-/// Longest beginning of a request and of an answer that is looked at. A name has at most 253 bytes.
+/// The maximum inspected length of a request and of a response, in bytes. A host name has at most 253 bytes.
 const MAX_LOOKED_AT: usize = 2048;
 
 impl Exchange {
-    /// Bytes on their way out. Of another request than for a tunnel nothing more is kept.
+    /// Inspects bytes that are sent to the egress proxy. The inspection ends if they do not request a tunnel.
     pub(crate) fn sent(&mut self, bytes: &[u8]) {
         if !self.done && !self.requested.contains(&b'\n') {
             keep(&mut self.requested, bytes);
@@ -160,7 +162,8 @@ impl Exchange {
         }
     }
 
-    /// Bytes on their way in. Answers where the tunnel was to lead and what became of it, once that is known.
+    /// Inspects bytes that are received from the egress proxy. Returns the destination of the tunnel and its fault,
+    /// once the head of the response is complete.
     pub(crate) fn received(&mut self, bytes: &[u8]) -> Option<(String, Option<Fault>)> {
         if self.done {
             return None;

@@ -36,7 +36,7 @@ impl StatusReports {
         status
     }
 
-    /// Answers with one line per event: a greeting, each change, heartbeats by which either side notices that the other is gone,
+    /// Returns one line per event: a greeting, each change, heartbeats by which either side detects a lost connection,
     /// and the end.
     pub(crate) fn events(&self) -> Response<Body> {
         let hello = Event::Hello { version: PROTOCOL_VERSION, nonce: self.status.current().nonce };
@@ -59,7 +59,7 @@ struct EventSource {
     hello: Option<Event>,
     /// The last reported state. `Starting` is not reported.
     reported: Option<State>,
-    /// The debugging path at that time: after a restart the browser is reported as ready again.
+    /// The debugging path at the last report: after a restart the browser is reported as ready again.
     browser_path: String,
 }
 

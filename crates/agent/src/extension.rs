@@ -1,4 +1,4 @@
-//! The extensions of a session: those that were added and are pending until the next start of Chromium, and the loaded ones.
+//! The extensions of a session: added ones, which are pending until the next start of Chromium, and loaded ones.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -55,7 +55,7 @@ impl Extensions {
         self.loaded.lock().clone()
     }
 
-    /// Moves pending extensions to their places. Chromium must not run.
+    /// Moves pending extensions to the directories from which Chromium loads them. Chromium must not run.
     pub(crate) fn install(&self, added: &[String]) -> io::Result<()> {
         let all = self.with_added(added);
         for name in added {
@@ -112,7 +112,7 @@ impl Extensions {
 }
 
 fn unpack(archive: File, pending: &Path, name: &str) -> Result<(), ArchiveError> {
-    // Unpacked under a name that no extension has, so that it appears as a whole or not at all.
+    // Unpacked under a name that no extension has, so that an extension appears as a whole or not at all.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let temporary = pending.join(format!(":{}", NEXT.fetch_add(1, Ordering::Relaxed)));
     let target = pending.join(name);

@@ -1,20 +1,20 @@
-//! The command line Chromium is started with.
+//! The command lines of Chromium and of the X server.
 
 use std::path::{Path, PathBuf};
 
 use casement_agent_protocol::{AgentConfig, Viewport};
 
-/// What a browser window adds above the page, in pixels: the tab strip and the toolbar of a window without a window manager.
-/// Only the first guess; the page is measured once it answers.
+/// The height that a browser window adds above the page, in pixels: the tab strip and the toolbar of a window without a
+/// window manager. This is only an estimate; the page is measured once it answers.
 pub(crate) const WINDOW_FRAME: u32 = 87;
 
-/// Parts of the browser that start renderers and requests of their own which no automated session needs. Without them a browser
-/// starts a quarter faster, burns less than half the CPU and takes 45 to 70 MiB less.
+/// The features of the browser that start renderers and requests of their own, which no automated session needs.
+/// Without them a browser starts a quarter faster, uses less than half the CPU time and 45 to 70 MiB less memory.
 const FEATURES_OFF: &str = "SpareRendererForSitePerProcess,WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIToolbar,InitialWebUI,\
      WebUIPreload,PreloadTopChromeWebUI,OptimizationHints,MediaRouter,Translate,NetworkTimeServiceQuerying,\
      AutofillServerCommunication";
 
-/// The same for every session.
+/// The switches of every session.
 const COMMON: &[&str] = &[
     "--no-first-run",
     "--no-default-browser-check",
@@ -30,25 +30,25 @@ const COMMON: &[&str] = &[
     "--disable-sync",
     "--metrics-recording-only",
     "--no-pings",
-    // What pages put into `localStorage` is written after a second, not after five and more.
+    // The `localStorage` of pages is written after one second instead of after five or more.
     "--enable-aggressive-domstorage-flushing",
-    // Two services ask at every start and have no switch to be off: the accounts of Google's pages, and parts of the browser
-    // that are fetched on demand. They are sent to a port that Chromium refuses to open, so that nothing leaves. The shorter
-    // switch for the first would show a warning in the window.
+    // Two services send requests at every start and cannot be disabled: the accounts of Google's pages, and the
+    // download of browser components on demand. Their URLs have a port that Chromium refuses to open, so that nothing
+    // is sent. The shorter switch for the first would show a warning in the window.
     r#"--gaia-config-contents={"urls":{"gaia_url":{"url":"http://127.0.0.1:1"}}}"#,
     "--component-updater=url-source=http://127.0.0.1:1/",
     "--password-store=basic",
     "--use-mock-keychain",
     "--hide-crash-restore-bubble",
-    // Everything leaves through the proxy: no QUIC and no WebRTC datagrams past it.
+    // All traffic goes through the proxy: no QUIC and no WebRTC datagrams bypass it.
     "--disable-quic",
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
-    // Chromium sends loopback past a proxy unless told not to, and a page could then open the debugging port.
+    // By default Chromium bypasses a proxy for loopback, and a page could then open the debugging port.
     "--proxy-bypass-list=<-loopback>",
     "--remote-debugging-address=127.0.0.1",
 ];
 
-/// Switches nobody may add: the isolation rests on their absence or on the value given here.
+/// The switches that a caller cannot add: the isolation depends on their absence or on the value given here.
 const RESERVED: &[&str] = &[
     "--no-sandbox",
     "--disable-setuid-sandbox",
@@ -75,43 +75,43 @@ const RESERVED: &[&str] = &[
     "--browser-subprocess-path",
 ];
 
-/// The first additional switch the isolation forbids, if any.
+/// Returns the first additional argument that is not allowed, if any.
 pub(crate) fn reserved(extra: &[String]) -> Option<&str> {
     extra.iter().map(String::as_str).find(|arg| {
         let name = arg.split('=').next().unwrap_or(arg);
-        // A bare word would be an address to open, and two dashes end the switches.
+        // A word without dashes would be a URL to open, and two dashes end the switches.
         !arg.starts_with("--") || *arg == "--" || RESERVED.contains(&name)
     })
 }
 
-/// What differs between the starts of one session's browser.
+/// The parameters that differ between the starts of one session's browser.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan<'a> {
     pub(crate) viewport: Viewport,
-    /// Directories, in the order they are loaded.
+    /// The directories of the extensions, in the order they are loaded.
     pub(crate) extensions: &'a [PathBuf],
-    /// Opened beside the pages of the browser before this one, which come back; `None`: this is the first.
+    /// The page that is opened beside the restored pages of the previous browser; `None` for the first start.
     pub(crate) first_page: Option<&'a str>,
-    /// What the user data hold of a browser before this one is taken up again.
+    /// True if the pages of the previous browser are restored from the user data.
     pub(crate) restore: bool,
 }
 
-/// The arguments after the program's name.
+/// Returns the arguments of Chromium, without the name of the program.
 pub(crate) fn chromium_args(config: &AgentConfig, plan: &Plan<'_>) -> Vec<String> {
     let mut args: Vec<String> = COMMON.iter().map(|flag| (*flag).to_owned()).collect();
     if plan.extensions.is_empty() {
         args.push(format!("--disable-features={FEATURES_OFF}"));
         args.push("--disable-extensions".to_owned());
     } else {
-        // Chrome itself has switched the switch off.
+        // Chrome disables `--load-extension` by this feature.
         args.push(format!("--disable-features={FEATURES_OFF},DisableLoadExtensionCommandLineSwitch"));
         let paths: Vec<String> = plan.extensions.iter().map(|path| path.display().to_string()).collect();
         args.push(format!("--load-extension={}", paths.join(",")));
-        // An extension that it does not take would hold up the start with a question to a person.
+        // A refused extension would block the start with a dialog.
         args.push("--noerrdialogs".to_owned());
     }
     if plan.restore {
-        // Pages, their histories, and the cookies that last as long as the browser.
+        // Restores pages, their histories and session cookies.
         args.push("--restore-last-session".to_owned());
     }
     args.push(format!("--proxy-server=http://127.0.0.1:{}", config.forwarder_port));
@@ -123,8 +123,9 @@ pub(crate) fn chromium_args(config: &AgentConfig, plan: &Plan<'_>) -> Vec<String
         args.push(format!("--window-size={width},{outer}"));
         args.push("--window-position=0,0".to_owned());
         if config.stealth {
-            // The headless mode signs itself in the user agent, and an overridden user agent leaves half of the client hints
-            // empty. The same browser on a display that draws nowhere says what every other one says, in every kind of script.
+            // The headless mode is visible in the user agent, and an overridden user agent leaves half of the client
+            // hints empty. The same browser on a display that draws nowhere reports the same values as any other
+            // browser, in every kind of script.
             args.push("--ozone-platform=headless".to_owned());
             args.push(format!("--ozone-override-screen-size={width},{height}"));
         } else {
@@ -144,11 +145,12 @@ pub(crate) fn chromium_args(config: &AgentConfig, plan: &Plan<'_>) -> Vec<String
     args
 }
 
-/// The arguments of the X server: it picks a free display and writes its number to standard output.
+/// Returns the arguments of the X server, which picks a free display and writes its number to standard output.
 pub(crate) fn xvfb_args(framebuffer: &Path, width: u32, height: u32) -> Vec<String> {
     let screen = format!("{width}x{height}x24");
     let framebuffer = framebuffer.display().to_string();
-    // A key that is held repeats when whoever holds it says so: late word of its end must not become a row of letters.
+    // The caller that holds a key requests its repetitions, so the X server must not repeat it when the release arrives
+    // late.
     let repeat = ["-ardelay", "65535", "-arinterval", "65535"];
     let display = ["-displayfd", "1", "-nolisten", "tcp", "-noreset", "-screen", "0", &screen, "-fbdir", &framebuffer];
     display.iter().chain(&repeat).map(|word| (*word).to_owned()).collect()

@@ -1,4 +1,5 @@
-//! The way to the web: Chromium's proxy on the sandbox's loopback, each connection copied to the unix socket that leads out.
+//! Forwards the browser's traffic: copies each connection to Chromium's proxy port on the sandbox's loopback to the
+//! egress socket.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,18 +13,20 @@ use tokio::sync::Semaphore;
 
 use crate::egress::{Exchange, FailedTunnels};
 
-/// Connections open at once. Chromium itself stays below 256 to one proxy unless a policy raises it.
+/// The maximum number of open connections. Chromium opens fewer than 256 to one proxy unless a policy raises the limit.
 const MAX_CONNECTIONS: usize = 512;
 
-/// Opens the forwarder's port. Done before Chromium starts, so that nothing else in the sandbox can take it.
+/// Opens the forwarder's port. Called before Chromium starts, so that no other process in the sandbox can take the
+/// port.
 pub(crate) async fn bind(port: u16) -> io::Result<TcpListener> {
     TcpListener::bind(("127.0.0.1", port)).await
 }
 
 /// Copies connections until the task is dropped.
 ///
-/// The socket is connected anew each time: it vanishes while the server restarts and comes back under the same name. A
-/// connection that finds nothing there is closed. Which tunnels failed is noted in `failed`, before the browser hears of it.
+/// Every connection opens the egress socket again, because the socket disappears while the server restarts and
+/// reappears under the same name. A connection is closed if there is no socket. The faults of tunnels are recorded in
+/// `failed` before the browser receives them.
 pub(crate) async fn serve(listener: TcpListener, egress: PathBuf, failed: Arc<FailedTunnels>) {
     let egress = Arc::new(egress);
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -38,7 +41,7 @@ pub(crate) async fn serve(listener: TcpListener, egress: PathBuf, failed: Arc<Fa
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "the forwarder could not accept");
+                tracing::warn!(%error, "cannot accept a connection to the forwarder");
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             }
         }
@@ -50,16 +53,16 @@ async fn copy(mut inside: TcpStream, egress: &PathBuf, failed: Arc<FailedTunnels
         return;
     }
     match UnixStream::connect(egress).await {
-        // Either side may break off at any time: that ends the other and is no news.
+        // Either side may disconnect at any time, which ends the other side and is no error.
         Ok(stream) => {
             let mut outside = Outside { stream, exchange: Exchange::default(), failed };
             drop(copy_bidirectional(&mut inside, &mut outside).await);
         }
-        Err(error) => tracing::debug!(%error, "no way out"),
+        Err(error) => tracing::debug!(%error, "cannot connect to the egress socket"),
     }
 }
 
-/// A connection to the way out, of which the beginning is looked at.
+/// A connection to the egress socket. Its beginning is inspected.
 struct Outside {
     stream: UnixStream,
     exchange: Exchange,

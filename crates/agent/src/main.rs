@@ -1,4 +1,4 @@
-//! The agent as a program of its own: what the tests put into a sandbox.
+//! The agent as a separate program, which the tests put into a sandbox.
 
 use std::path::Path;
 use std::process::ExitCode;

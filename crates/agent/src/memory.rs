@@ -1,17 +1,17 @@
-//! Who holds the memory of the sandbox.
+//! Finds the processes that use the memory of the sandbox.
 
 use std::fs;
 
-/// A program that runs.
+/// A running process.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) pid: u32,
     pub(crate) name: String,
-    /// What it holds of the memory, in KiB.
+    /// The resident memory of the process, in KiB.
     pub(crate) resident_kib: u64,
 }
 
-/// Those that hold the most memory, the largest first.
+/// Returns the `most` processes with the most resident memory, the largest first.
 pub(crate) fn largest(most: usize) -> Vec<Program> {
     let about = |pid: u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -29,7 +29,8 @@ fn processes() -> Vec<u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The sum, in bytes, of the lines of these names, as files of `/proc` have them in KiB; none without such a line.
+/// Returns the sum of the lines with these names in a file of `/proc`, in bytes. The file gives the values in KiB.
+/// `None` if there is no such line.
 pub(crate) fn sum_kib(text: &str, keys: &[&str]) -> Option<u64> {
     let mut found = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();

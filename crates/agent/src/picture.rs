@@ -4,7 +4,7 @@ use crate::display::DisplayError;
 use crate::x11::{Cursor, PIXEL, X11};
 use casement_agent_protocol::Region;
 
-/// The reason why there is no PNG.
+/// The reason why a PNG could not be encoded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PictureError {
     #[error("the display gave {got} bytes for {width} × {height} pixels")]
@@ -66,8 +66,8 @@ impl Rgb {
         Some(half)
     }
 
-    /// Encodes each pixel as its difference to the previous one, with a deflate for such rows. This is the fastest way for text and for
-    /// photographs, and its files are a fifth larger than the smallest of the fast ones.
+    /// Encodes each pixel as its difference to the previous one, with a deflate for such rows. This is the fastest way
+    /// for text and for photographs, and its files are a fifth larger than the smallest of the fast ones.
     fn encode(&self) -> Result<Vec<u8>, PictureError> {
         let expected = u64::from(self.width) * u64::from(self.height) * 3;
         if self.pixels.len() as u64 != expected {

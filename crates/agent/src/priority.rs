@@ -1,12 +1,12 @@
-//! Lowers the priority of the sandbox below the server and the database, so that a busy page does not delay other sessions.
+//! Gives the sandbox a lower priority than the server and the database, so that a busy page delays no other session.
 
 use std::io;
 use std::time::Duration;
 
 /// The niceness. At 5 the sandbox gets a third of the processor time of another program when both are busy.
 const NICENESS: i32 = 5;
-/// The niceness of the process's autogroup. A kernel with autogroups shares the processors among these groups first, one for each session
-/// id, and the niceness of a process counts only within its group.
+/// The niceness of the process's autogroup. A kernel with autogroups shares the processors among these groups first,
+/// one for each session id, and the niceness of a process counts only within its group.
 const GROUP: &str = "/proc/self/autogroup";
 /// The pause between attempts: the kernel accepts ten changes a second from all processes together.
 const RETRY_BACKOFF: Duration = Duration::from_millis(150);

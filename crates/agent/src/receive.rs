@@ -12,8 +12,8 @@ use tokio::io::{AsyncSeekExt as _, AsyncWriteExt as _};
 use crate::reply::Refusal;
 use casement_agent_protocol::ErrorCode;
 
-/// Stores `body`, of at most `max_bytes`, in an unnamed file on the disk of `directory`, which disappears with its last descriptor.
-/// `description` names the content in errors.
+/// Stores `body`, of at most `max_bytes`, in an unnamed file on the disk of `directory`, which is deleted with its last
+/// descriptor. `description` names the content in errors.
 pub(crate) async fn receive(
     directory: &Path,
     mut body: Incoming,

@@ -15,7 +15,7 @@ pub(crate) enum RestartKind {
     Close,
 }
 
-/// The place where the caller of a restart waits for its result.
+/// Sends the result of a restart to its caller.
 pub(crate) type ResultSender = oneshot::Sender<Result<Status, Refusal>>;
 
 /// A queued restart.
@@ -25,7 +25,7 @@ pub(crate) struct QueuedRestart {
     pub(crate) result: ResultSender,
 }
 
-/// The sender's end. Cheap to clone.
+/// The sending side of the queue. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct RestartQueue(mpsc::Sender<QueuedRestart>);
 

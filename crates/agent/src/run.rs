@@ -1,4 +1,4 @@
-//! The life of the agent: its sockets, the browser, its end.
+//! Runs the agent: takes over its sockets, starts the browser, and ends with it.
 
 use std::io;
 use std::os::unix::net::UnixListener as StdUnixListener;
@@ -37,22 +37,22 @@ use crate::view::Views;
 use crate::{dial, priority};
 use casement_agent_protocol::{AgentConfig, ExitReason, State};
 
-/// How long readers of events have to read the end of a browser that was ready, and of one that did not start.
+/// The time for event readers to read the end event, after a browser that was ready and after one that did not start.
 const EXITED_LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 const FAILED_LINGER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the server has to begin to read the profile or the recordings of a browser that ended by itself.
+/// The time within which the server must read the profile or the recordings of a browser that ended by itself.
 const READ_LINGER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The reason why the agent could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Its listening sockets were not inherited.
+    /// The listening sockets were not inherited.
     #[error("the agent needs its two listening sockets as descriptors 3 and 4, and LISTEN_FDS=2: {0}")]
     Sockets(#[source] io::Error),
     /// The configuration is missing or invalid.
     #[error("reading {path}: {source}")]
     Config {
-        /// The file.
+        /// The path of the configuration.
         path: String,
         /// The cause.
         source: io::Error,
@@ -62,10 +62,10 @@ pub enum AgentError {
     Io(#[from] io::Error),
 }
 
-/// Runs the agent with the configuration at `config` until its browser ends or it is told to end.
+/// Runs the agent with the configuration at `config` until the browser ends or a shutdown is requested.
 ///
-/// Inherits the two listening unix sockets as descriptors 3 (`agent`) and 4 (`dial`), announced by `LISTEN_FDS=2` in the
-/// environment. Builds its own single-threaded runtime, so it must not be called from within another.
+/// Inherits the two listening unix sockets as descriptors 3 (`agent`) and 4 (`dial`), announced by `LISTEN_FDS=2` in
+/// the environment. Builds its own single-threaded runtime, so it must not be called from within another.
 pub fn run(config: &Path) -> ExitCode {
     let started_at = Instant::now();
     match start(config, started_at) {
@@ -91,7 +91,7 @@ fn start(path: &Path, started_at: Instant) -> Result<ExitCode, AgentError> {
     Ok(code)
 }
 
-/// Takes the listening sockets, which are marked to be closed in every program that is started from here.
+/// Takes the inherited listening sockets. They are marked as close-on-exec, so that no started program inherits them.
 fn inherited_sockets() -> io::Result<(StdUnixListener, StdUnixListener)> {
     let mut inherited = listenfd::ListenFd::from_env();
     let mut take = |index: usize| {
@@ -103,8 +103,9 @@ fn inherited_sockets() -> io::Result<(StdUnixListener, StdUnixListener)> {
     Ok(sockets)
 }
 
-/// Restores the signals that the server's parent ignored, as `nohup` and a shell's `&` do. An ignored signal is inherited by every
-/// program, so that no key of a terminal would end one here; a handled one is reset to its default.
+/// Handles the signals that the server's parent may have ignored, as `nohup` and a shell's `&` do. Every started
+/// program inherits an ignored signal, so that keys of a terminal such as Ctrl-C could not end it; a handled signal is
+/// reset to its default.
 fn restore_ignored_signals() -> io::Result<()> {
     for one in
         [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TSTP, Signal::TTIN, Signal::TTOU, Signal::USR1, Signal::USR2]
@@ -114,7 +115,7 @@ fn restore_ignored_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// The parts that are used until the agent's end.
+/// The parts that detect and report the end of the agent.
 struct Agent {
     status: StatusPublisher,
     contact: Arc<ServerContact>,
@@ -205,7 +206,7 @@ async fn run_until_end(
         tokio::select! {
             _ = terminate.recv() => agent.shutdown.notify_one(),
             () = agent.contact.first_request_missed() => agent.end_idle("no server has taken the sandbox over"),
-            () = agent.contact.idle_timeout_expired() => agent.end_idle("no server spoke for the configured time"),
+            () = agent.contact.idle_timeout_expired() => agent.end_idle("no server request for the configured time"),
         }
         std::future::pending::<()>().await;
     };
@@ -224,9 +225,9 @@ impl Agent {
         self.shutdown.notify_one();
     }
 
-    /// Reports the end and waits until it was read.
+    /// Reports the end, waits until it was read or the time for it is over, and returns the exit code of the agent.
     async fn conclude(&self, End { state, detail }: End) -> ExitCode {
-        // The end for the idle timeout was reported before the browser was closed for it.
+        // An end by the idle timeout was reported before the browser was closed.
         if !matches!(self.status.state(), State::Exited { .. }) {
             tracing::info!(?state, detail, "the browser has ended");
             self.telemetry.drain().await;
@@ -256,7 +257,7 @@ impl Agent {
         }
     }
 
-    /// Returns when the profile and the recordings were not read for a while, and no recording is being completed.
+    /// Returns once the profile and the recordings have not been read for a while, and no recording is being completed.
     async fn reads_ended(&self) {
         let mut deadline = Instant::now() + READ_LINGER_TIMEOUT;
         while Instant::now() < deadline {

@@ -13,7 +13,7 @@ use crate::screen_capture::ScreenCapture;
 use crate::server_contact::ServerContact;
 use casement_agent_protocol::{DEFAULT_HANDOUT_MS, ErrorCode, Handout, Region, ScreenshotRequest, Viewport};
 
-/// The longest timeout of a hand-out.
+/// The maximum timeout of a hand-out, in milliseconds.
 const MAX_HANDOUT_MS: u64 = 30_000;
 
 /// The operations on what the browser shows.
@@ -44,7 +44,7 @@ impl ScreenOperations {
         Ok(empty())
     }
 
-    /// Answers with a PNG of a region, or of everything.
+    /// Returns a PNG of a region, or of the whole viewport.
     pub(crate) async fn screenshot(&self, request: ScreenshotRequest) -> Answer {
         let running = self.browser.usable()?;
         let whole = self.browser.viewport();

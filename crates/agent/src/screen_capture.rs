@@ -1,4 +1,4 @@
-//! Screenshots of the session, a few at a time: each needs several times the memory of the display.
+//! Takes screenshots of the session, a few at a time: each needs several times the memory of the display.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::display::DisplayError;
 use crate::reply::Refusal;
 use casement_agent_protocol::{ErrorCode, Region};
 
-/// How many screenshots are taken at a time.
+/// The maximum number of concurrent screenshots.
 const MAX_SCREENSHOTS: usize = 2;
 
-/// The reason why there is no screenshot.
+/// The reason why a screenshot failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CaptureError {
     #[error(transparent)]
@@ -56,7 +56,7 @@ impl ScreenCapture {
         Arc::clone(&self.0).acquire_owned().await.ok()
     }
 
-    /// Returns a PNG of `region` of what the browser shows.
+    /// Returns a PNG of `region` of the display, or of the page in front if there is no display.
     pub(crate) async fn png(&self, running: &RunningBrowser, region: Region) -> Result<Vec<u8>, CaptureError> {
         let _slot = self.slot().await;
         Ok(match &running.display {

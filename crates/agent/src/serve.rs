@@ -33,7 +33,7 @@ use crate::view::Views;
 use casement_agent_protocol::extension::RESTART;
 use casement_agent_protocol::{ErrorCode, PROTOCOL_VERSION, VERSION_HEADER};
 
-/// The most open connections.
+/// The maximum number of open connections.
 const MAX_CONNECTIONS: usize = 256;
 
 /// All operations of the session.
@@ -101,7 +101,7 @@ impl Operations {
     async fn route(&self, request: Request<Incoming>) -> Answer {
         let (head, body) = request.into_parts();
         if head.method == Method::GET && head.uri.path() == "/v1/status" {
-            // Answered for every version, because it tells the caller which one this agent speaks.
+            // Served for every version, because the response contains the version of this agent.
             return ok(&self.reports.status.current());
         }
         check_version(&head.headers)?;

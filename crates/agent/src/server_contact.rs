@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// How long the server that created this sandbox has for its first request. A server that ended meanwhile sends none.
+/// The timeout of the first request of the server that created this sandbox. A server that has ended sends none.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Tracks the contact with the server.
@@ -18,7 +18,7 @@ pub(crate) struct ServerContact {
     event_streams: AtomicUsize,
     /// The number of readers that were sent the end of the browser.
     end_reports: AtomicUsize,
-    /// In seconds; 0 disables it.
+    /// The idle timeout in seconds; 0 disables it.
     idle_timeout: watch::Sender<u64>,
 }
 
@@ -54,13 +54,13 @@ impl ServerContact {
         self.end_reports.load(Ordering::Relaxed) > 0 && self.event_streams.load(Ordering::Relaxed) == 0
     }
 
-    /// Counts an event stream for as long as the guard lives.
+    /// Counts an event stream until the guard is dropped.
     pub(crate) fn open_event_stream(self: &Arc<Self>) -> EventStreamGuard {
         self.event_streams.fetch_add(1, Ordering::Relaxed);
         EventStreamGuard(Arc::clone(self))
     }
 
-    /// Returns if no server sends a request in the time for the first one.
+    /// Returns when the timeout of the first request expires without a request. Otherwise it never returns.
     pub(crate) async fn first_request_missed(&self) {
         tokio::time::sleep(FIRST_REQUEST_TIMEOUT).await;
         if self.has_begun.load(Ordering::Relaxed) {

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use casement_agent_protocol::{AgentConfig, PROTOCOL_VERSION, Stage, State, Status, Viewport};
 
-/// Publishes the status to all that watch it. Cheap to clone.
+/// Publishes the status to all subscribers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct StatusPublisher(Arc<Inner>);
 

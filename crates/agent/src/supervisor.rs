@@ -24,23 +24,25 @@ use crate::telemetry::{Phase, Telemetry};
 use casement_agent_protocol::extension::RestartRequest;
 use casement_agent_protocol::{AgentConfig, ErrorCode, ExitReason, FailureCode, State, Status};
 
-/// How often the memory is measured.
+/// The interval of memory measurements.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a browser may take to close itself: when the session ends, and when its profile is needed again.
+/// The timeouts of closing the browser: at the end of the session, and when its profile is needed afterwards.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 const CLOSE_FOR_PROFILE_TIMEOUT: Duration = Duration::from_secs(15);
-/// The time after which the `localStorage` of pages is written. Chromium does not wait for the process that writes it when it closes.
+/// The delay after which Chromium writes the `localStorage` of pages. When Chromium closes, it does not wait for the
+/// process that writes it.
 const STORAGE_FLUSH_INTERVAL: Duration = Duration::from_millis(1200);
-/// How often the browser is probed, and after how long without an answer it counts as hung.
+/// The interval of probes, and the time without an answer after which the browser counts as hung.
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long Chromium's process may be stopped. A debugger may stop it, but a page must not stand still for ever.
+/// The maximum time for which Chromium's process may be stopped. A debugger may stop it, but not for ever.
 const MAX_STOPPED: Duration = Duration::from_secs(45);
 const STOPPED_INTERVAL: Duration = Duration::from_secs(1);
-/// A browser ends when its display ends: how long after it the end of the display may be noticed.
+/// The time after the end of Chromium within which the end of the display counts as the cause: Chromium ends when its
+/// display ends.
 const DISPLAY_END_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How the browser ended.
+/// The end of the browser.
 pub(crate) struct End {
     pub(crate) state: State,
     /// The reason, for people.
@@ -78,7 +80,7 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Runs the browser until it ends or the agent is told to end.
+    /// Runs the browser until it ends or a shutdown is requested.
     pub(crate) async fn run(&mut self) -> End {
         let (limit, telemetry) = (self.config.memory_limit_bytes, Arc::clone(&self.telemetry));
         tokio::select! {
@@ -111,7 +113,7 @@ impl Supervisor {
             let (pid, group) = (processes.chromium.pid(), processes.chromium.group());
             tokio::select! {
                 status = processes.chromium.wait() => {
-                    // The profile may be read once the end is reported: nothing may write to it any more.
+                    // The profile may be read as soon as the end is reported, so no process may still write to it.
                     wait_for_group_end(group).await;
                     return self.exited(status, pid, &processes).await;
                 }
@@ -178,7 +180,7 @@ impl Supervisor {
         Some(End::exited(ExitReason::Crashed, detail))
     }
 
-    /// Closes the browser, answers its caller, and waits until the agent is told to end.
+    /// Closes the browser, sends the result to the caller, and waits for the shutdown.
     async fn close_for_good(&mut self, processes: &mut Processes, result: ResultSender) {
         let shutdown = Arc::clone(&self.shutdown);
         let closed = async {
@@ -218,13 +220,13 @@ impl Supervisor {
         if !is_requested || tokio::time::timeout(within, chromium.wait()).await.is_err() {
             chromium.kill_group().await;
         } else {
-            // Its helpers end a moment after it, and may still write until then.
+            // Chromium's helper processes end a moment later, and may write to the profile until then.
             wait_for_group_end(group).await;
         }
     }
 }
 
-/// Waits for the request that starts a browser which is held back.
+/// Waits for the request that starts a browser whose start is deferred.
 async fn first_request(restarts: &mut mpsc::Receiver<QueuedRestart>) -> (RestartRequest, ResultSender) {
     loop {
         match restarts.recv().await {
@@ -239,7 +241,7 @@ async fn first_request(restarts: &mut mpsc::Receiver<QueuedRestart>) -> (Restart
 
 fn send_result(caller: Option<ResultSender>, result: Result<Status, Refusal>) {
     if let Some(caller) = caller {
-        // A caller that has gone reads the events.
+        // A caller that has disconnected reads the result from the event stream.
         drop(caller.send(result));
     }
 }
@@ -261,7 +263,7 @@ async fn hung(browser: &BrowserHandle, pid: Option<u32>) -> String {
     }
 }
 
-/// Returns when the browser has not answered a probe. It answers by itself, whatever its pages do.
+/// Returns when the browser has not answered a probe. The browser process answers even if its pages hang.
 async fn unresponsive(browser: &BrowserHandle) {
     loop {
         tokio::time::sleep(PROBE_INTERVAL).await;

@@ -1,7 +1,7 @@
-//! The one connection to the session's display: its size, and what it shows.
+//! The connection to the session's display: its size and its picture.
 //!
-//! The X server keeps its picture in a file, which is read instead of asked for: that takes a quarter of the time. The server draws
-//! the mouse cursor into that picture, so one without the cursor asks for the few pixels below it.
+//! The X server stores its picture in a file, which is read directly in a quarter of the time of a request. The server
+//! draws the mouse cursor into that picture, so a picture without the cursor requests the few pixels below it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -16,34 +16,34 @@ use x11rb::rust_connection::RustConnection;
 use crate::display::DisplayError;
 use casement_agent_protocol::Region;
 
-/// Where the X server keeps its picture, and under which name.
+/// The directory and the name of the framebuffer file, in which the X server stores its picture.
 pub(crate) const FRAMEBUFFER: (&str, &str) = ("/dev/shm", "Xvfb_screen0");
-/// Bytes of a pixel: blue, green, red and one unused.
+/// The bytes of a pixel: blue, green, red and one unused.
 pub(crate) const PIXEL: usize = 4;
-/// The beginning of the picture's description, twenty-five numbers of four bytes each, most significant first.
+/// The bytes of the framebuffer file's header: twenty-five big-endian numbers of four bytes each.
 const HEAD: usize = 100;
-/// Bytes of one colour in the description.
+/// The bytes of one colour in the header's list of colours.
 const COLOUR: u64 = 12;
 
-/// Whether a picture shows the mouse cursor.
+/// The visibility of the mouse cursor in a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cursor {
     Shown,
     Hidden,
 }
 
-/// A connection that stays open as long as the display does. Every call here blocks, for less than a millisecond mostly; several
-/// threads can call at once.
+/// A connection that is open as long as the display runs. Every call blocks, mostly for less than a millisecond.
+/// Several threads can call at once.
 #[derive(Debug)]
 pub(crate) struct X11 {
     pub(crate) connection: RustConnection,
     pub(crate) root: Window,
-    /// The words by which a window's program is asked for a sign of life: of all such words, and of this one.
+    /// The atoms `WM_PROTOCOLS` and `_NET_WM_PING`, with which windows are pinged.
     pub(crate) ping: (u32, u32),
     framebuffer: Option<Framebuffer>,
 }
 
-/// The file in which the X server keeps its picture.
+/// The open framebuffer file.
 #[derive(Debug)]
 struct Framebuffer {
     file: File,
@@ -51,7 +51,7 @@ struct Framebuffer {
     stride: u64,
 }
 
-/// The display keeps still until this is dropped.
+/// A grab of the X server: the display does not change until this is dropped.
 struct Still<'x>(&'x RustConnection);
 
 impl<'x> Still<'x> {
@@ -63,13 +63,13 @@ impl<'x> Still<'x> {
 
 impl Drop for Still<'_> {
     fn drop(&mut self) {
-        // Without a connection there is nothing that could be held.
+        // The X server releases the grab itself if the connection is broken.
         drop(self.0.ungrab_server().map(|cookie| cookie.ignore_error()));
         drop(self.0.flush());
     }
 }
 
-/// A rectangle of pixels as the server sends it, to be laid over the picture.
+/// A rectangle of pixels from the server, to be copied over the picture.
 struct Patch {
     x: i32,
     y: i32,
@@ -94,20 +94,20 @@ impl X11 {
         let ping = (protocols.reply().map_err(DisplayError::x)?.atom, ping.reply().map_err(DisplayError::x)?.atom);
         let framebuffer = Framebuffer::open(&Path::new(FRAMEBUFFER.0).join(FRAMEBUFFER.1));
         if framebuffer.is_none() {
-            tracing::warn!("the display's picture is not where it should be: every picture is asked for");
+            tracing::warn!("the framebuffer file is not usable: every picture is requested from the X server");
         }
         Ok(Self { connection, root, ping, framebuffer })
     }
 
-    /// Width and height of the display, in pixels.
+    /// Returns the width and height of the display, in pixels.
     pub(crate) fn size(&self) -> Result<(u32, u32), DisplayError> {
         let geometry =
             self.connection.get_geometry(self.root).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
         Ok((u32::from(geometry.width), u32::from(geometry.height)))
     }
 
-    /// Hands the rows of `region`, from above, to `each`: for every pixel blue, green, red and one byte without meaning. The region
-    /// must lie within the display.
+    /// Calls `each` with every row of `region`, from the top: for each pixel blue, green, red and one unused byte. The
+    /// region must lie within the display.
     pub(crate) fn rows(&self, region: Region, cursor: Cursor, mut each: impl FnMut(&[u8])) -> Result<(), DisplayError> {
         let width = usize::try_from(region.width).map_err(DisplayError::x)?;
         let Some(framebuffer) = &self.framebuffer else {
@@ -117,7 +117,7 @@ impl X11 {
         };
         let (_still, patch) = match cursor {
             Cursor::Shown => (None, None),
-            // The cursor must not move between the picture and what is below the cursor.
+            // The cursor must not move between reading the pixels below it and reading the picture.
             Cursor::Hidden => (Some(Still::hold(&self.connection)?), self.below_cursor(region)?),
         };
         let mut row = vec![0; width * PIXEL];
@@ -131,14 +131,14 @@ impl X11 {
         Ok(())
     }
 
-    /// What `region` shows, as [`rows`](Self::rows) gives it, in place of what `pixels` held.
+    /// Replaces `pixels` by the pixels of `region`, in the format of [`rows`](Self::rows).
     pub(crate) fn capture(&self, region: Region, cursor: Cursor, pixels: &mut Vec<u8>) -> Result<(), DisplayError> {
         pixels.clear();
         pixels.reserve(region.width as usize * region.height as usize * PIXEL);
         self.rows(region, cursor, |row| pixels.extend_from_slice(row))
     }
 
-    /// The pixels of `region` from the server, without the cursor.
+    /// Requests the pixels of `region` from the server, without the cursor.
     fn ask(&self, region: Region) -> Result<Vec<u8>, DisplayError> {
         let side = |value: u32| u16::try_from(value).map_err(DisplayError::x);
         let edge = |value: u32| i16::try_from(value).map_err(DisplayError::x);
@@ -150,10 +150,10 @@ impl X11 {
         Ok(requested.reply().map_err(DisplayError::x)?.data)
     }
 
-    /// What the cursor covers of `region`, if it covers anything.
+    /// Returns the pixels of `region` that the cursor covers; `None` if it covers none.
     fn below_cursor(&self, region: Region) -> Result<Option<Patch>, DisplayError> {
         let requested = self.connection.xfixes_get_cursor_image().map_err(DisplayError::x)?;
-        // The server refuses where there is no cursor.
+        // The server refuses the request if there is no cursor.
         let Ok(cursor) = requested.reply() else { return Ok(None) };
         let left = i64::from(cursor.x) - i64::from(cursor.xhot);
         let top = i64::from(cursor.y) - i64::from(cursor.yhot);
@@ -166,7 +166,7 @@ impl X11 {
     }
 }
 
-/// Where `[start, start + length)` and `[from, from + whole)` meet: the first of it and how much.
+/// Returns the start and the length of the intersection of `[start, start + length)` and `[from, from + whole)`.
 fn overlap(start: i64, length: u16, from: u32, whole: u32) -> Option<(u32, u32)> {
     let first = start.max(i64::from(from));
     let end = (start + i64::from(length)).min(i64::from(from) + i64::from(whole));
@@ -192,7 +192,7 @@ impl Patch {
 }
 
 impl Framebuffer {
-    /// The file, if it is there and holds pixels as we read them.
+    /// Opens the framebuffer file; `None` if it is missing or its pixels have another format.
     fn open(path: &Path) -> Option<Self> {
         let file = File::open(path).ok()?;
         let mut head = [0; HEAD];

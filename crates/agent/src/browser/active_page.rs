@@ -1,8 +1,8 @@
 //! Finds the page in front: the one that a person would see.
 //!
-//! The state that pages report is not sufficient. A client can emulate visibility and focus for any number of pages, as Playwright does
-//! for all of its pages, and a page that hangs does not report. Therefore the browser's list of pages counts too, which begins with the
-//! page that came to the front last.
+//! The state that pages report is not sufficient. A client can emulate visibility and focus for any number of pages, as
+//! Playwright does for all of its pages, and a page that hangs does not report. Therefore the browser's list of pages
+//! counts too, which begins with the page that came to the front last.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use tokio::time::timeout;
 use super::{BROWSER_TIMEOUT, Browser, MAX_PAGES, Page, PageState};
 use crate::cdp::CdpError;
 
-/// How long a page may take to report its state.
+/// The timeout for a page to report its state.
 const PAGE_TIMEOUT: Duration = Duration::from_millis(500);
-/// The timeout of the list.
+/// The timeout of the list of pages.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest list. It contains the URLs of pages, which pages can make long.
+/// The maximum size of the list of pages, in bytes. The list contains the URLs of pages, which pages can make long.
 const MAX_LIST_BYTES: u64 = 8 << 20;
 
 impl Browser {
@@ -43,7 +43,7 @@ impl Browser {
     async fn choose_front(&self, pages: Vec<String>) -> Result<String, CdpError> {
         let in_order = match timeout(LIST_TIMEOUT, list_pages(self.port)).await {
             Ok(Some(list)) => list,
-            // Another order is better than none.
+            // Without the list, the pages are used in another order.
             _ => pages,
         };
         let states = join_all(in_order.iter().map(|target| self.state_of(target))).await;

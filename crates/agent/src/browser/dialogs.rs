@@ -1,8 +1,9 @@
 //! Dialogs that pages open with `alert`, `confirm`, `prompt` and before they unload.
 //!
-//! Without a display nobody sees a dialog, and its page waits: it answers no call, cannot be captured, and no further client can attach
-//! to it. Only a session that was attached before a dialog opened can answer it, so every page is tracked from its beginning. No dialog
-//! is answered automatically, because a client of the caller may want to answer it.
+//! Without a display a dialog is not visible, and its page waits: it answers no call, cannot be captured, and no
+//! further client can attach to it. Only a session that was attached before a dialog opened can answer it, so every
+//! page is tracked from its beginning. No dialog is answered automatically, because a client of the caller may want to
+//! answer it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,9 +17,9 @@ use super::{BROWSER_TIMEOUT, Browser, Page};
 use crate::cdp::{CdpError, Notice, text};
 use casement_agent_protocol::view::OpenDialog;
 
-/// The most tracked sessions: those of all pages, and those of input devices.
+/// The maximum number of tracked sessions: those of all pages, and those of input devices.
 const MAX_SESSIONS: usize = 1024;
-/// The most characters of each text of a page.
+/// The maximum number of characters of each text of a page.
 const MAX_TEXT: usize = 2000;
 
 /// The page of a session and its open dialog.
@@ -124,7 +125,7 @@ impl Browser {
         if self.dialogs.is_tracked(&target) {
             return;
         }
-        // It may have closed already.
+        // The page may have closed already.
         if let Ok(page) = self.attach(target, BROWSER_TIMEOUT).await {
             drop(self.track_dialogs(&page).await);
         }

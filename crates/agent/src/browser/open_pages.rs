@@ -1,5 +1,5 @@
-//! Limits the number of open pages. Each page takes memory and time in every operation on all pages, so that an unlimited number would
-//! make the browser unusable.
+//! Limits the number of open pages. Each page takes memory and time in every operation on all pages, so that an
+//! unlimited number would make the browser unusable.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Browser;
 use crate::cdp::CdpError;
 
-/// The most open pages. Further pages are closed.
+/// The maximum number of open pages. Further pages are closed.
 pub(super) const MAX_OPEN: usize = 200;
 
 /// The open pages, by their targets.
@@ -48,11 +48,11 @@ impl OpenPages {
 impl Browser {
     /// Closes a page that exceeds the limit.
     pub(super) async fn close_page(&self, target: &str) {
-        tracing::debug!(most = MAX_OPEN, "closes a page: too many are open");
+        tracing::debug!(most = MAX_OPEN, "closes a page because too many are open");
         drop(self.cdp.send(None, "Target.closeTarget", json!({ "targetId": target })).await);
     }
 
-    /// Closes the pages that exceed the limit. Needed because notices of new pages can be lost when too many open at once.
+    /// Closes the pages over the limit. Needed because notices of new pages can be lost when too many open at once.
     pub(crate) async fn close_surplus_pages(&self) -> Result<(), CdpError> {
         let all: Vec<String> = self.page_addresses().await?.into_iter().map(|(target, _)| target).collect();
         for target in self.open_pages.surplus(&all) {

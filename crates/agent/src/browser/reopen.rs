@@ -1,4 +1,5 @@
-//! What a restarted browser takes over from the previous one: its open tabs and the one in front, and its extensions.
+//! The state that a restarted browser takes over from the previous one: its open tabs and the one in front, and its
+//! extensions.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,9 @@ use crate::cdp::CdpError;
 
 /// The page that a restarted browser opens beside the restored ones. It answers even if no other page does.
 pub(crate) const RESTART_PAGE: &str = "data:,started%20anew";
-/// How long the other pages may take to be restored.
+/// The timeout for the other pages to be restored.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the pages are listed meanwhile.
+/// The interval at which the pages are listed meanwhile.
 const RETRY_BACKOFF: Duration = Duration::from_millis(20);
 
 /// The open tabs of a browser.
@@ -50,8 +51,8 @@ impl Browser {
         Ok(())
     }
 
-    /// Waits for the restored pages, closes [`RESTART_PAGE`] and brings the previous front page to the front. If no page was restored,
-    /// the page of the restart becomes blank.
+    /// Waits for the restored pages, closes [`RESTART_PAGE`] and brings the previous front page to the front. If no
+    /// page was restored, the page of the restart becomes blank.
     pub(crate) async fn show_restored(&self, previous: &OpenTabs) -> Result<(), CdpError> {
         let expected = previous.pages.min(MAX_PAGES);
         let deadline = Instant::now() + RESTORE_TIMEOUT;

@@ -1,7 +1,7 @@
 //! Terminates the script in which a page hangs.
 //!
-//! A script of a caller that is ended can leave an endless loop in a page. No client can attach to such a page, so no further script
-//! could connect to the browser. The session that has been attached since the start still reaches it.
+//! A script of a caller that is ended can leave an endless loop in a page. No client can attach to such a page, so no
+//! further script could connect to the browser. The session that has been attached since the start still reaches it.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use serde_json::json;
 use super::Browser;
 use crate::cdp::CdpError;
 
-/// How long a page may take to answer before it counts as hung.
+/// The time without an answer after which a page counts as hung.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
-/// The timeout of terminating its script.
+/// The timeout of terminating the script.
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Browser {
     /// Terminates the script of the probe's page if the page does not answer.
     pub(crate) async fn free_stuck_page(&self) {
         let Some(page) = self.probe_page.lock().clone() else { return };
-        // It waits for an answer to its dialog.
+        // A page with an open dialog waits for the answer to it.
         if self.has_dialog(&page) {
             return;
         }

@@ -1,8 +1,9 @@
-//! Telling programs that other symbols are on the keys.
+//! Announces a new keyboard, so that programs read the symbols of its keys again.
 //!
-//! Chromium learns what is on the keys when it is told of a new keyboard, and does not listen when single keys get other symbols: its
-//! pages would be told of a key without a name, and Control with it would mean nothing. The server tells of a new keyboard, among
-//! other occasions, when the keyboard gets another shape; so it gets one.
+//! Chromium reads the symbols of the keys when a new keyboard is announced, and ignores changes of single keys: its
+//! pages would receive a key without a name, and shortcuts of Control with this key would have no effect. The X server
+//! announces a new keyboard, among other occasions, when the geometry of the keyboard changes. Therefore a new geometry
+//! is set.
 
 use std::io::IoSlice;
 
@@ -12,9 +13,9 @@ use x11rb::protocol::xkb::{self, ConnectionExt as _, ID};
 use crate::display::DisplayError;
 use crate::x11::X11;
 
-/// `SetGeometry`, which the bindings lack.
+/// The opcode of `SetGeometry`, which the bindings lack.
 const SET_GEOMETRY: u8 = 20;
-/// The smallest that is valid: no name, 1 mm by 1 mm, two colours, of which each has its use, one shape of one point.
+/// The smallest valid geometry: no name, 1 mm by 1 mm, the two colours that are required, one shape of one point.
 const SHAPE: &[u8] = &[
     1, 0, // shapes, sections
     0, 0, 0, 0, // name
@@ -23,11 +24,11 @@ const SHAPE: &[u8] = &[
     0, 1, 0, 0, // base colour, colour of the labels
     1, 0, b'f', 0, // font of the labels
     1, 0, b'0', 0, 1, 0, b'1', 0, // colours
-    1, 0, 0, 0, 1, 0xff, 0xff, 0, // the shape: a name, outlines, none is the first or the one to show
+    1, 0, 0, 0, 1, 0xff, 0xff, 0, // the shape: name, number of outlines, no primary and no approximate outline
     1, 0, 0, 0, 0, 0, 0, 0, // its outline: points, corners
 ];
 
-/// Says that the keyboard is a new one.
+/// Sets a new geometry, so that the X server announces a new keyboard.
 pub(super) fn announce(x11: &X11) -> Result<(), DisplayError> {
     let connection = &x11.connection;
     let extension = connection.extension_information(xkb::X11_EXTENSION_NAME).map_err(DisplayError::x)?;

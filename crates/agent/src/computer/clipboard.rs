@@ -1,8 +1,9 @@
 //! The clipboard of the browser, with a display and without one alike.
 //!
-//! Only a focused page with a secure URL can use the clipboard. Therefore a hidden page, which no window and no client shows, uses it:
-//! in a browser context of its own, at a URL that the agent serves, with emulated focus and the permission. All pages of the session
-//! share its clipboard, and on a display it is the display's clipboard. Unicode text is preserved.
+//! Only a focused page with a secure URL can use the clipboard. Therefore a hidden page, which no window and no client
+//! shows, uses it: in a browser context of its own, at a URL that the agent serves, with emulated focus and the
+//! permission. All pages of the session share its clipboard, and on a display it is the display's clipboard. Unicode
+//! text is preserved.
 
 use std::time::Duration;
 
@@ -20,9 +21,9 @@ const ORIGIN: &str = "https://clipboard.invalid";
 const UNUSED_PROXY: &str = "http://127.0.0.1:1";
 /// The timeout of one step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
-/// The timeout of opening the hidden page, long enough for a busy machine: a visible page would take the keyboard focus on a display.
+/// The timeout of opening the hidden page, long enough for a busy machine: a visible one would take the focus.
 const HIDDEN_PAGE_TIMEOUT: Duration = Duration::from_secs(6);
-/// How often the page is checked while it loads.
+/// The interval at which the page is checked while it loads.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The reason why the clipboard could not be used.
@@ -46,8 +47,8 @@ pub(super) struct Clipboard {
 impl Clipboard {
     /// Opens the page.
     ///
-    /// A client of WebDriver BiDi makes every new page wait for its consent, and never gives it to a hidden one. In this case a visible
-    /// page is opened.
+    /// A client of WebDriver BiDi makes every new page wait for its consent, and never gives it to a hidden one. In
+    /// this case a visible page is opened.
     pub(super) async fn open(endpoint: &Endpoint) -> Result<Self, ClipboardError> {
         match tokio::time::timeout(HIDDEN_PAGE_TIMEOUT, Self::open_page(endpoint, true)).await {
             Ok(opened) => opened,

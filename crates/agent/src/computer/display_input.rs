@@ -1,4 +1,4 @@
-//! Hands on the display of a session that has one: the mouse and the keyboard of the X server.
+//! Input for a session with a display: the mouse and the keyboard of the X server.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use casement_agent_protocol::computer::{Button, Point};
 const BUTTON_PRESS: u8 = 4;
 const BUTTON_RELEASE: u8 = 5;
 const MOTION: u8 = 6;
-/// Where a button is pressed: it has no place of its own.
+/// The position in an event of a button, which has no position of its own.
 const HERE: (i16, i16) = (0, 0);
-/// The wheel, as buttons: up, down, left, right.
+/// The numbers of the buttons that are the wheel: up, down, left, right.
 const WHEEL: [u8; 4] = [4, 5, 6, 7];
-/// Milliseconds between the clicks of a double click. Chromium takes two presses of the same millisecond for one that is told twice, and
-/// counts neither as the second.
+/// The milliseconds between the clicks of a double click. Chromium treats two presses in the same millisecond as one
+/// press that is reported twice, and counts neither as the second one.
 const BETWEEN_CLICKS: u32 = 10;
-/// Steps of the wheel between two signs of life, so that no queue grows.
+/// The maximum number of wheel steps between two waits for the browser, so that no queue grows.
 const STEPS: u32 = 50;
 
-/// Mouse and keyboard of a display. The server itself keeps where the mouse is and what is pressed.
+/// The mouse and keyboard of a display. The X server stores the position of the mouse and the pressed keys.
 #[derive(Debug)]
 pub(super) struct DisplayInput {
     x11: Arc<X11>,
@@ -41,7 +41,7 @@ impl DisplayInput {
         Self { x11, keyboard: Arc::default(), hidden: false }
     }
 
-    /// Does what blocks. One thing at a time: what a caller began before going is done before it is let go of.
+    /// Runs blocking work, one piece at a time. Work that has begun is completed even if its caller disconnects.
     async fn with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&X11, &mut Keyboard) -> Result<T, DisplayError> + Send + 'static,
@@ -82,8 +82,8 @@ impl DisplayInput {
         self.with(move |x11, _| fake(x11, kind, number(button), HERE, 0)).await
     }
 
-    /// Clicks that belong together: the display itself keeps the time between them, however busy the machine is. Nothing that is told to it
-    /// later comes in between.
+    /// Clicks `times` times as one multiple click: the X server times the clicks itself, regardless of the load of the
+    /// machine, and performs later events after them.
     pub(super) async fn click(&self, button: Button, times: u32) -> Result<(), DisplayError> {
         self.with(move |x11, _| {
             for earlier in 0..times {
@@ -117,7 +117,7 @@ impl DisplayInput {
         Ok(())
     }
 
-    /// Before keys are pressed: the keyboard goes to the uppermost window.
+    /// Prepares the keyboard for key presses: reads its symbols, and gives the focus to the uppermost window.
     pub(super) async fn ready_keyboard(&self) -> Result<(), DisplayError> {
         self.with(|x11, keyboard| {
             keyboard.refresh(x11)?;
@@ -126,7 +126,7 @@ impl DisplayInput {
         .await
     }
 
-    /// Whether Shift is needed to write a symbol.
+    /// Returns true if a symbol needs Shift.
     pub(super) fn is_shifted(&self, key: KeySym) -> bool {
         let keyboard = self.keyboard.lock();
         keyboard.find(key).is_some_and(|stroke| stroke.shift)
@@ -148,7 +148,7 @@ impl DisplayInput {
             }
             let (code, again) = keyboard.take_hold(x11, key)?;
             if again {
-                // What repeats goes up and down in the same moment; programs know it by that.
+                // A repeated key is released and pressed at the same moment, by which programs recognize a repetition.
                 keyboard::send(x11, code, false)?;
             }
             keyboard::send(x11, code, true)
@@ -161,7 +161,7 @@ impl DisplayInput {
     }
 
     pub(super) async fn cursor(&mut self, hidden: bool) -> Result<(), DisplayError> {
-        // The server counts how often it was hidden.
+        // The X server counts how often the cursor was hidden.
         if hidden != self.hidden {
             self.with(move |x11, _| {
                 let sent = match hidden {
@@ -176,13 +176,13 @@ impl DisplayInput {
         Ok(())
     }
 
-    /// Returns once the browser has taken everything.
+    /// Returns once the browser has processed all events.
     pub(super) async fn settle(&self) -> Result<(), DisplayError> {
         self.with(|x11, _| settle(x11)).await
     }
 }
 
-/// A button as the X server counts.
+/// Returns the number of a button in the X protocol.
 const fn number(button: Button) -> u8 {
     match button {
         Button::Left => 1,
@@ -193,7 +193,7 @@ const fn number(button: Button) -> u8 {
     }
 }
 
-/// An event of the mouse, after so many milliseconds.
+/// Sends an event of the mouse, which the X server performs after `wait` milliseconds.
 fn fake(x11: &X11, kind: u8, detail: u8, (x, y): (i16, i16), wait: u32) -> Result<(), DisplayError> {
     x11.connection.xtest_fake_input(kind, detail, wait, x11.root, x, y, 0).map_err(DisplayError::x).map(drop)
 }

@@ -1,8 +1,8 @@
-//! The keyboard of the display: which key has which symbol on it, and keys without one that get the symbols that are missing.
+//! The keyboard of the display: the symbols of its keys, and spare keys that get missing symbols.
 //!
-//! A program learns of a changed keyboard with the events that follow the change, but asks what has changed only when it comes to
-//! them. So a symbol is never taken from a key before the browser has seen everything that was pressed with it: after each change, and
-//! before the next, it is asked for a sign of life, which it gives in the order of the events.
+//! A program is notified of a changed keyboard in the order of its events, but reads the changed symbols only when it
+//! processes the notification. So a symbol is never removed from a key before the browser has processed all events of
+//! that key: after each change, and before the next, the browser is pinged, and it answers in the order of the events.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,25 +17,25 @@ use crate::x11::X11;
 
 const KEY_PRESS: u8 = 2;
 const KEY_RELEASE: u8 = 3;
-/// Columns of a key: two levels of two groups.
+/// The number of symbols of a key: two levels of two groups.
 const COLUMNS: usize = 4;
 
-/// What the keyboard has on it.
+/// The keys of the display's keyboard and their symbols.
 #[derive(Debug, Default)]
 pub(super) struct Keyboard {
     first: u8,
-    /// The four symbols of every key from the first on.
+    /// The symbols of every key from the first on.
     keys: Vec<[KeySym; COLUMNS]>,
-    /// Keys that were without a symbol, with the one longest unused first.
+    /// The keys that had no symbol at first, with the one longest unused first.
     spare: Vec<u8>,
-    /// Which of two groups is in force.
+    /// The active one of two groups.
     group: usize,
     caps: bool,
-    /// The keys of the symbols that are held. No other symbol gets them meanwhile.
+    /// The keys of the pressed symbols. No other symbol gets these keys meanwhile.
     held: HashMap<KeySym, u8>,
 }
 
-/// A key, and whether Shift is needed.
+/// A key and its need of Shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Keystroke {
     pub(super) code: u8,
@@ -43,7 +43,7 @@ pub(super) struct Keystroke {
 }
 
 impl Keyboard {
-    /// Asks what the keyboard is like now: somebody may have changed it.
+    /// Reads the current state of the keyboard, because other programs may have changed it.
     pub(super) fn refresh(&mut self, x11: &X11) -> Result<(), DisplayError> {
         let setup = x11rb::connection::Connection::setup(&x11.connection);
         let (first, last) = (setup.min_keycode, setup.max_keycode);
@@ -57,7 +57,7 @@ impl Keyboard {
         self.keys = mapping.keysyms.chunks(wide).map(|key| std::array::from_fn(|column| symbol(key, column))).collect();
         self.group = usize::from(u16::from(state) >> 13 & 1);
         self.caps = state.contains(KeyButMask::LOCK);
-        // Ours are told by what is on them: one symbol in all places.
+        // A spare key that got a symbol has it in all columns.
         let ours = self.spare.clone();
         let free = |code: &u8| {
             self.symbols(*code)
@@ -72,7 +72,7 @@ impl Keyboard {
         self.keys.get(usize::from(code.checked_sub(self.first)?))
     }
 
-    /// The key with that symbol on it.
+    /// Returns the key that has the symbol.
     pub(super) fn find(&self, key: KeySym) -> Option<Keystroke> {
         let group = self.group * 2;
         let on = |column: usize| self.keys.iter().position(|symbols| symbols[column] == key);
@@ -80,7 +80,7 @@ impl Keyboard {
             |at: usize, shift| Some(Keystroke { code: u8::try_from(at).ok()?.checked_add(self.first)?, shift });
         let found =
             on(group).and_then(|at| keystroke(at, false)).or_else(|| on(group + 1).and_then(|at| keystroke(at, true)));
-        // A group without symbols of its own has those of the first.
+        // A key without symbols in the second group has those of the first.
         match found {
             None if group > 0 => {
                 on(0).and_then(|at| keystroke(at, false)).or_else(|| on(1).and_then(|at| keystroke(at, true)))
@@ -89,7 +89,8 @@ impl Keyboard {
         }
     }
 
-    /// The key with that symbol on it; one without any gets it, if there is one that is not `used`. Tells whether it did.
+    /// Returns the key that has the symbol; otherwise assigns the symbol to a spare key that is not `used`, or returns
+    /// `None` if there is none. The result includes true if the symbol was assigned.
     fn place(&mut self, x11: &X11, key: KeySym, used: &HashSet<u8>) -> Result<Option<(Keystroke, bool)>, DisplayError> {
         match self.find(key) {
             Some(keystroke) => Ok(Some((keystroke, false))),
@@ -97,7 +98,7 @@ impl Keyboard {
         }
     }
 
-    /// A key with nothing but that symbol on it, that is not `used`. Tells whether it is a new one.
+    /// Assigns the symbol to a spare key that is not `used`, and returns it with true; `None` if there is none.
     fn give(&mut self, x11: &X11, key: KeySym, used: &HashSet<u8>) -> Result<Option<(Keystroke, bool)>, DisplayError> {
         let free = |code: &u8| !used.contains(code) && !self.held.values().any(|held| held == code);
         let Some(at) = self.spare.iter().position(free) else { return Ok(None) };
@@ -114,7 +115,7 @@ impl Keyboard {
         Ok(Some((Keystroke { code, shift: false }, true)))
     }
 
-    /// The key for one symbol, which stays on it until others need the key.
+    /// Returns the key for one symbol, which keeps the symbol until other symbols need the key.
     pub(super) fn keystroke(&mut self, x11: &X11, key: KeySym) -> Result<Keystroke, DisplayError> {
         let none = || DisplayError::x("the keyboard has no key left");
         let (keystroke, new) = self.place(x11, key, &HashSet::new())?.ok_or_else(none)?;
@@ -124,8 +125,9 @@ impl Keyboard {
         Ok(keystroke)
     }
 
-    /// The key that goes down for a symbol, and stays the one for it until it is let go. With a command key held it is the key that
-    /// has the symbol; else one that writes it as it is, whatever Shift does to the others. Tells whether it is down already.
+    /// Returns the key to press for a symbol, and true if it is pressed already. The key is reserved for the symbol
+    /// until its release. While a command key is pressed, it is the key that has the symbol; otherwise it is one that
+    /// writes the symbol regardless of Shift.
     pub(super) fn take_hold(&mut self, x11: &X11, key: KeySym) -> Result<(u8, bool), DisplayError> {
         if let Some(code) = self.held.get(&key) {
             return Ok((*code, true));
@@ -142,7 +144,7 @@ impl Keyboard {
         Ok((code, false))
     }
 
-    /// The key that goes up for a symbol.
+    /// Returns the key to release for a symbol.
     pub(super) fn let_go(&mut self, x11: &X11, key: KeySym) -> Result<u8, DisplayError> {
         match self.held.remove(&key) {
             Some(code) => Ok(code),
@@ -150,7 +152,7 @@ impl Keyboard {
         }
     }
 
-    /// A key with nothing but that symbol on it.
+    /// Returns a key that has only this symbol.
     fn own(&mut self, x11: &X11, key: KeySym) -> Result<u8, DisplayError> {
         let only = |code: &&u8| self.symbols(**code).is_some_and(|all| all.iter().all(|one| *one == key));
         if let Some(code) = self.spare.iter().find(only) {
@@ -187,7 +189,7 @@ impl Keyboard {
         Ok(())
     }
 
-    /// As many strokes as the spare keys allow at once.
+    /// Returns as many keystrokes as the spare keys allow at once, and true if a key got a new symbol.
     fn plan(&mut self, x11: &X11, keys: &[KeySym]) -> Result<(Vec<Keystroke>, bool), DisplayError> {
         let (mut strokes, mut used, mut changed) = (Vec::new(), HashSet::new(), false);
         for key in keys {
@@ -216,13 +218,13 @@ impl Keyboard {
     }
 }
 
-/// Returns once the browser knows the symbols that keys got.
+/// Returns once the browser knows the new symbols of the keys.
 fn learnt(x11: &X11) -> Result<(), DisplayError> {
     announce(x11)?;
     settle(x11)
 }
 
-/// Whether a symbol is a character, and not a key with a meaning of its own.
+/// Returns true if a symbol is a character, false for a key with a function.
 fn is_written(key: KeySym) -> bool {
     (0x20..0xfd00).contains(&key) || key >= 0x0100_0000
 }
@@ -232,7 +234,7 @@ fn tap(x11: &X11, code: u8) -> Result<(), DisplayError> {
     send(x11, code, false)
 }
 
-/// Presses a key or lets it go.
+/// Presses or releases a key.
 pub(super) fn send(x11: &X11, code: u8, down: bool) -> Result<(), DisplayError> {
     let kind = if down { KEY_PRESS } else { KEY_RELEASE };
     x11.connection.xtest_fake_input(kind, code, 0, x11.root, 0, 0, 0).map_err(DisplayError::x).map(drop)

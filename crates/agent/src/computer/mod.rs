@@ -1,7 +1,7 @@
 //! Computer control: the mouse, the keyboard and the clipboard of the session.
 //!
-//! Calls are performed one after the other, in order of arrival. A call that is cancelled or fails releases all keys and buttons that it
-//! holds before the next one begins.
+//! Calls are performed one after the other, in order of arrival. A call that is cancelled or fails releases all keys
+//! and buttons that it holds before the next one begins.
 
 mod announce;
 mod clipboard;
@@ -34,11 +34,11 @@ use clipboard::{Clipboard, ClipboardError};
 use input_devices::{InputDevices, InputError};
 use perform::{Performer, release_all};
 
-/// The most waiting callers, and the one whose turn it is.
+/// The maximum number of callers: those that wait, and the one whose turn it is.
 const MAX_CALLERS: usize = 17;
-/// The longest list of actions, as JSON: a hundred texts.
+/// The maximum size of a list of actions as JSON, in bytes: a hundred texts.
 const MAX_ACTIONS_BYTES: usize = 16 << 20;
-/// How long the clipboard's page stays after its last use.
+/// The time after its last use at which the clipboard's page closes.
 const CLIPBOARD_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The input devices and the clipboard's page of the running browser.
@@ -56,7 +56,7 @@ pub(crate) struct Computer {
 struct BrowserScoped<T> {
     owner: Weak<RunningBrowser>,
     value: T,
-    /// The number of its uses.
+    /// The number of uses of the value.
     uses: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Hands on the page in front, for a session without a display: input as the browser's debugging protocol takes it.
+//! Input for the page in front of a session without a display, over the browser's debugging protocol.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,28 +11,29 @@ use crate::browser::{Browser, Page};
 use crate::cdp::CdpError;
 use casement_agent_protocol::computer::{Button, Point};
 
-/// How long the page may take for one event.
+/// The timeout of one event.
 const EVENT: Duration = Duration::from_secs(10);
-/// Two clicks at one place within this time are a double click.
+/// The maximum time between two clicks of a double click at one point.
 const DOUBLE: Duration = Duration::from_millis(500);
-/// What a step of the wheel scrolls, in pixels: as much as on a display.
+/// The pixels that one step of the wheel scrolls: as many as on a display.
 const WHEEL_STEP: i32 = 120;
-/// Longest text typed into a dialog, in bytes.
+/// The maximum length of a text typed into a dialog, in bytes.
 const MAX_ANSWER: usize = 64 << 10;
-/// Events on their way at once.
+/// The maximum number of unacknowledged events.
 const WINDOW: usize = 64;
 
-/// Mouse and keyboard of a browser without a display. What is pressed and where the mouse is, is kept here.
+/// The mouse and keyboard of a browser without a display, with the pressed buttons and modifiers and the position of
+/// the mouse.
 #[derive(Debug)]
 pub(super) struct PageInput {
     browser: Arc<Browser>,
     page: Option<Page>,
     at: Point,
-    /// Bits of the pressed buttons.
+    /// The bits of the pressed buttons.
     buttons: u8,
-    /// Bits of the pressed modifiers.
+    /// The bits of the pressed modifiers.
     modifiers: u8,
-    /// What was typed while a dialog was open.
+    /// The text that was typed while a dialog was open.
     typed: String,
     last_click: Option<(Instant, Button, Point, u32)>,
 }
@@ -52,9 +53,10 @@ impl PageInput {
         (viewport.width, viewport.height)
     }
 
-    /// Turns to the page in front. While a button is held, to the one that saw it go down.
+    /// Selects the page in front for the next events. While a button is pressed, the page that received the press stays
+    /// selected.
     pub(super) async fn turn_to_front(&mut self) -> Result<(), CdpError> {
-        // A page with a dialog answers no question, and nothing else gets the keyboard before that is answered.
+        // A page with a dialog answers no call, and no other page receives the keyboard before the dialog is closed.
         if self.page.as_ref().is_some_and(|page| self.buttons != 0 || self.browser.has_dialog(page)) {
             return Ok(());
         }
@@ -80,7 +82,7 @@ impl PageInput {
         if self.browser.has_dialog(page) {
             return Ok(());
         }
-        // An event that opens a dialog is answered when that is closed, and by then it has been done.
+        // An event that opens a dialog has taken effect, but is acknowledged only when the dialog is closed.
         let sent = tokio::select! {
             sent = self.browser.cdp.call(Some(&page.session), method, params, EVENT) => sent.map(drop),
             _ = self.browser.dialog_opens(&page.target) => Ok(()),
@@ -89,7 +91,7 @@ impl PageInput {
         sent
     }
 
-    /// What a key does to the dialog that is open.
+    /// Applies a key to the open dialog.
     async fn answer(&mut self, definition: &Definition) -> Result<(), CdpError> {
         let page = self.page.as_ref().ok_or(CdpError::Closed)?;
         match (&*definition.key, definition.text.as_deref()) {
@@ -110,7 +112,7 @@ impl PageInput {
         }
     }
 
-    /// Whether a dialog is open where the hands are.
+    /// Returns true if the selected page has an open dialog.
     fn at_dialog(&self) -> bool {
         self.page.as_ref().is_some_and(|page| self.browser.has_dialog(page))
     }
@@ -139,7 +141,8 @@ impl PageInput {
         sent
     }
 
-    /// A page may be gone, and with it the way to it; the next event looks for the one in front.
+    /// Deselects the page after a refused event, because the page may be closed. The next action selects the page in
+    /// front.
     fn forget_lost(&mut self, sent: &Result<(), CdpError>) {
         if matches!(sent, Err(CdpError::Refused { .. })) {
             self.page = None;
@@ -178,7 +181,7 @@ impl PageInput {
         self.send("Input.dispatchMouseEvent", event).await
     }
 
-    /// Clicks that belong together, however long the page takes for each.
+    /// Clicks `times` times as one multiple click, regardless of how long the page takes for each.
     pub(super) async fn click(&mut self, button: Button, times: u32) -> Result<(), CdpError> {
         for earlier in 0..times {
             if let (Some((when, ..)), 1..) = (&mut self.last_click, earlier) {
@@ -205,7 +208,7 @@ impl PageInput {
     }
 
     pub(super) async fn key(&mut self, key: KeySym, down: bool) -> Result<(), CdpError> {
-        // A symbol that no such keyboard has does nothing, as on a display.
+        // A symbol that no US keyboard has does nothing, as on a display.
         let Some(definition) = us_keys::definition(key, self.modifiers & SHIFT != 0) else { return Ok(()) };
         if definition.modifier != 0 {
             if down {
@@ -243,7 +246,7 @@ fn key_event(definition: &Definition, modifiers: u8, down: bool) -> Value {
         "key": definition.key, "code": definition.code, "windowsVirtualKeyCode": definition.number,
         "location": definition.location, "isKeypad": definition.location == 3, "modifiers": modifiers,
     });
-    // With one of these a key is a command and writes nothing.
+    // With one of these modifiers a key is a command and writes nothing.
     let text = definition.text.as_deref().filter(|_| modifiers & (ALT | CONTROL | META) == 0);
     match (down, text) {
         (true, Some(text)) => {

@@ -1,33 +1,34 @@
-//! The way of a mouse that a hand moves: a curve, slow at both ends.
+//! The path of a mouse moved by hand: a curve, slow at both ends.
 
 use std::time::Duration;
 
 use casement_agent_protocol::computer::Point;
 
-/// Between two places that the mouse is seen at.
+/// The time between two points of a path.
 const STEP: Duration = Duration::from_millis(10);
-/// Places on one way at most.
+/// The maximum number of points of a path.
 const MAX_STEPS: u32 = 400;
-/// What a short way takes, and what each pixel adds; in microseconds.
+/// The base duration of a path, and the additional duration for each pixel, in microseconds.
 const SHORT_US: f64 = 120_000.0;
 const PIXEL_US: f64 = 700.0;
-/// What a long way takes at most.
+/// The maximum duration of a path whose duration was not specified.
 const LONG: Duration = Duration::from_millis(1_500);
-/// How far a curve bends away from the straight line, as a part of its length.
+/// The maximum distance of a curve's first control point from the straight line, as a fraction of the line's length.
 const BEND: f64 = 0.18;
 
-/// Time for a way whose duration nobody gave.
+/// Returns the duration of a path whose duration was not specified.
 pub(super) fn duration(from: Point, to: Point) -> Duration {
     let micros = SHORT_US + PIXEL_US * distance(from, to);
     Duration::from_secs_f64(micros / 1e6).min(LONG)
 }
 
-/// Pixels between two points.
+/// Returns the distance of two points in pixels.
 pub(super) fn distance(from: Point, to: Point) -> f64 {
     (f64::from(to.x) - f64::from(from.x)).hypot(f64::from(to.y) - f64::from(from.y))
 }
 
-/// The places on the way, `to` the last, and the pause after each. `side` chooses which way it bends, and how far: -1 to 1.
+/// Returns the points of a curve, of which the last is `to`, and the pause after each. `side` is the direction and the
+/// amount of the bend, from -1 to 1.
 pub(super) fn curve(
     from: Point,
     to: Point,
@@ -57,7 +58,7 @@ pub(super) fn curve(
     (places, within / steps)
 }
 
-/// `steps` places from one point to another on a straight line, `to` the last.
+/// Returns `steps` points on a straight line, of which the last is `to`.
 pub(super) fn line(from: Point, to: Point, steps: u32) -> impl Iterator<Item = Point> {
     let steps = steps.max(1);
     (1..=steps).map(move |step| {
@@ -67,7 +68,7 @@ pub(super) fn line(from: Point, to: Point, steps: u32) -> impl Iterator<Item = P
     })
 }
 
-/// The nearest pixel of a side of `length`.
+/// Returns the nearest pixel of a side of `length` pixels.
 fn pixel(place: f64, length: u32) -> u32 {
     let last = f64::from(length.saturating_sub(1));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut to the side, which a u32 holds")]

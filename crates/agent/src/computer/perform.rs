@@ -10,7 +10,7 @@ use super::key_sym::{KeySym, SHIFT_KEYS, is_command};
 use super::path;
 use casement_agent_protocol::computer::{Action, Button, ClickKind, Point};
 
-/// How many characters are typed at once. Between two batches a disconnect of the caller is noticed.
+/// The maximum number of characters typed at once. A disconnect of the caller is noticed between two batches.
 const TYPING_BATCH: usize = 128;
 
 /// A pressed key or button that will be released.
@@ -30,7 +30,7 @@ pub(super) struct Performer<'d> {
     pub(super) cancelled: &'d CancellationToken,
 }
 
-/// Releases everything, in reverse order. A key or button that cannot be released belongs to a page or a display that has gone.
+/// Releases everything, in reverse order. Errors are ignored: the page or the display no longer exists.
 pub(super) async fn release_all(devices: &mut InputDevices, pressed: &mut Vec<Pressed>) {
     while let Some(held) = pressed.pop() {
         let released = match held {
@@ -110,7 +110,7 @@ impl Performer<'_> {
         self.devices.key(key, true).await
     }
 
-    /// Presses keys and returns how many keys and buttons were pressed before.
+    /// Presses keys and returns the number of keys and buttons that were pressed before.
     async fn hold(&mut self, keys: &[KeySym]) -> Result<usize, InputError> {
         let before = self.pressed.len();
         for key in keys {
@@ -119,7 +119,7 @@ impl Performer<'_> {
         Ok(before)
     }
 
-    /// Releases what was pressed after the first `before`.
+    /// Releases all keys and buttons except the first `before`.
     async fn release(&mut self, before: usize) -> Done {
         while self.pressed.len() > before {
             let Some(held) = self.pressed.last().copied() else { break };
@@ -151,7 +151,7 @@ impl Performer<'_> {
         Ok(())
     }
 
-    /// Moves along a curve.
+    /// Moves the mouse along a curve.
     async fn glide(&mut self, to: Point, within: Option<Duration>) -> Done {
         let from = self.devices.mouse().await?;
         let display = self.devices.size().await?;
@@ -194,7 +194,7 @@ impl Performer<'_> {
         self.release(before).await
     }
 
-    /// Presses chord after chord, or with a duration all of them at once.
+    /// Presses the chords one after the other, or all of them at once if there is a duration.
     async fn chords(&mut self, chords: &[Vec<KeySym>], duration: Duration) -> Done {
         let before = self.pressed.len();
         for chord in chords {
@@ -209,8 +209,8 @@ impl Performer<'_> {
         self.release(before).await
     }
 
-    /// Returns the keys of a chord as they are pressed. With a command key a capital letter means the key of that letter, as in menus;
-    /// without one, Shift is added if the symbol needs it.
+    /// Returns the keys of a chord as they are pressed. With a command key a capital letter means the key of that
+    /// letter, as in menus; without one, Shift is added if the symbol needs it.
     fn chord_keys(&self, chord: &[KeySym]) -> Vec<KeySym> {
         let held =
             || self.pressed.iter().filter_map(|held| if let Pressed::Key(key) = held { Some(key) } else { None });
@@ -247,7 +247,7 @@ fn symbols(text: &str) -> Vec<KeySym> {
     let mut last = '\0';
     for c in text.chars() {
         match (last, c) {
-            // A line end of two characters.
+            // A line break of two characters is one key.
             ('\r', '\n') => {}
             (_, '\n' | '\r') => keys.push(0xff0d),
             (_, '\t') => keys.push(0xff09),

@@ -1,7 +1,7 @@
-//! Signs of life of what is on the display: the browser says when it has taken everything that was sent before.
+//! Waits until the browser has processed all input that was sent to the display.
 //!
-//! A window manager may ping a window, and the window's program answers when it comes to it. There is no window manager here, so we
-//! are the ones who ask.
+//! A window manager may ping a window, and the window's program answers after the events that it received before. There
+//! is no window manager in the sandbox, so the agent sends the pings.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -17,15 +17,16 @@ use x11rb::protocol::xproto::{
 use crate::display::DisplayError;
 use crate::x11::X11;
 
-/// How long a program may take to answer.
+/// The timeout of the answer to a ping.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long one look at the connection waits: another thread may have taken our answer off it.
+/// The timeout of one poll of the connection. Short, because another thread may have read the answer from the
+/// connection.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
-/// Tells the answers apart.
+/// The number of the next ping, which its answer repeats.
 static NUMBER: AtomicU32 = AtomicU32::new(1);
 
-/// The windows a person would see, the lowest first. Menus and tips are not among them.
+/// Returns the visible windows, the lowest first, without menus and tooltips.
 fn windows(x11: &X11) -> Result<Vec<Window>, DisplayError> {
     let tree = x11.connection.query_tree(x11.root).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
     let requested: Vec<_> = tree
@@ -36,7 +37,7 @@ fn windows(x11: &X11) -> Result<Vec<Window>, DisplayError> {
         .map_err(DisplayError::x)?;
     let mut seen = Vec::new();
     for (window, cookie) in requested {
-        // A window may vanish between two questions.
+        // A window may close between two requests.
         let Ok(attributes) = cookie.reply() else { continue };
         if !attributes.override_redirect && attributes.map_state == MapState::VIEWABLE {
             seen.push(window);
@@ -45,12 +46,12 @@ fn windows(x11: &X11) -> Result<Vec<Window>, DisplayError> {
     Ok(seen)
 }
 
-/// Gives the keyboard to the uppermost window, which a window manager would do.
+/// Gives the keyboard focus to the uppermost window, as a window manager would.
 pub(super) fn focus(x11: &X11) -> Result<(), DisplayError> {
     let focus = x11.connection.get_input_focus().map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?.focus;
     let windows = windows(x11)?;
     let Some(top) = windows.last().copied() else { return Ok(()) };
-    // What is none of these windows and not the ground either lies within one of them, or is a menu that took the keyboard.
+    // Any other window with the focus is a part of one of these windows, or a menu that took the keyboard.
     let lost = focus <= 1 || focus == x11.root || windows.contains(&focus);
     if focus == top || !lost {
         return Ok(());
@@ -59,7 +60,7 @@ pub(super) fn focus(x11: &X11) -> Result<(), DisplayError> {
     Ok(())
 }
 
-/// Returns once the browser has taken every event sent before. At once where nothing on the display answers such questions.
+/// Returns once the browser has processed every event that was sent before; at once if no window supports pings.
 pub(super) fn settle(x11: &X11) -> Result<(), DisplayError> {
     let (protocols, ping) = x11.ping;
     let mut requested = None;
@@ -105,7 +106,7 @@ fn answered(x11: &X11, number: u32) -> Result<(), DisplayError> {
             return Err(DisplayError::Hung(TIMEOUT));
         }
         let mut waiting = [PollFd::new(x11.connection.stream(), PollFlags::IN)];
-        // Interrupted is as good as nothing there: the loop looks again.
+        // An interrupted poll is like one without events: the loop polls again.
         let _ = poll(&mut waiting, Some(&GLANCE));
     }
 }

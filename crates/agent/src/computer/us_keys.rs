@@ -1,31 +1,31 @@
-//! Keys as the browser's debugging protocol names them: what a keyboard of the United States sends.
+//! The keys of a US keyboard, as the browser's debugging protocol describes them.
 
 use std::borrow::Cow;
 
 use super::key_sym::KeySym;
 
-/// The bits of modifiers in the protocol.
+/// The bits of modifiers in the debugging protocol.
 pub(super) const ALT: u8 = 1;
 pub(super) const CONTROL: u8 = 2;
 pub(super) const META: u8 = 4;
 pub(super) const SHIFT: u8 = 8;
 
-/// How a key shows in a page.
+/// The properties of a key in the events of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Definition {
     pub(super) key: Cow<'static, str>,
     pub(super) code: Cow<'static, str>,
-    /// Its number on Windows, which is what `keyCode` is everywhere.
+    /// The Windows virtual key code, which is `keyCode` on every platform.
     pub(super) number: u16,
-    /// 1: the left one of two, 2: the right one, 3: of the number pad.
+    /// 0 for most keys, 1 for the left one of two, 2 for the right one, 3 for the number pad.
     pub(super) location: u8,
-    /// What it writes.
+    /// The text that the key writes.
     pub(super) text: Option<String>,
-    /// The modifier it is.
+    /// The bit of the modifier, or 0 for other keys.
     pub(super) modifier: u8,
 }
 
-/// Symbol, `key`, `code`, number, location, modifier.
+/// The symbol, `key`, `code`, number, location and modifier of a key.
 type Row = (u32, &'static str, &'static str, u16, u8, u8);
 
 const NAMED: &[Row] = &[
@@ -99,7 +99,7 @@ const NAMED: &[Row] = &[
     (0x1008_ff73, "BrowserRefresh", "BrowserRefresh", 168, 0, 0),
 ];
 
-/// Plain and shifted character, `code`, number.
+/// The plain and the shifted character, `code` and number of each key.
 const SIGNS: &[(char, char, &str, u16)] = &[
     ('`', '~', "Backquote", 192),
     ('1', '!', "Digit1", 49),
@@ -124,7 +124,7 @@ const SIGNS: &[(char, char, &str, u16)] = &[
     ('/', '?', "Slash", 191),
 ];
 
-/// The character on a key, if it has one.
+/// Returns the character of a symbol, if it has one.
 pub(super) fn character(key: KeySym) -> Option<char> {
     match key {
         0x20..=0x7e | 0xa0..=0xff => char::from_u32(key),
@@ -133,12 +133,12 @@ pub(super) fn character(key: KeySym) -> Option<char> {
     }
 }
 
-/// Whether a character is written with Shift on such a keyboard.
+/// Returns true if a US keyboard writes the character with Shift.
 pub(super) fn is_shifted(key: KeySym) -> bool {
     character(key).is_some_and(|c| c.is_ascii_uppercase() || SIGNS.iter().any(|(_, shifted, ..)| *shifted == c))
 }
 
-/// How `key` shows, with Shift held or not. None for symbols that no such keyboard has.
+/// Returns the definition of `key` with or without Shift; `None` for symbols that no US keyboard has.
 pub(super) fn definition(key: KeySym, shift: bool) -> Option<Definition> {
     if let Some(c) = character(key) {
         return Some(of_character(c, shift));
@@ -161,7 +161,7 @@ pub(super) fn definition(key: KeySym, shift: bool) -> Option<Definition> {
         modifier: 0,
     };
     match key {
-        // The number pad's figures.
+        // The digits of the number pad.
         0xffb0..=0xffb9 => {
             let figure = key - 0xffb0;
             let number = 96 + u16::try_from(figure).ok()?;
@@ -197,7 +197,7 @@ fn of_character(c: char, shift: bool) -> Definition {
     }
     match SIGNS.iter().find(|(plain, shifted, ..)| *plain == c || *shifted == c) {
         Some((_, shifted, code, number)) => shown(if shift { *shifted } else { c }, (*code).into(), *number),
-        // No key has it, as it is with an input method: the page sees the character alone.
+        // No key has this character, so the page receives the character alone, as from an input method.
         None => shown(c, "".into(), 0),
     }
 }

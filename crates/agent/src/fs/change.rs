@@ -1,4 +1,4 @@
-//! Making, deleting, moving, permissions.
+//! Operations that create, delete or move files and directories, or change permissions.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -44,13 +44,13 @@ pub(super) fn delete_directory(path: &str) -> Result<(), Fault> {
     remove_tree(spot.directory_fd(), &spot.name).map_err(fault)
 }
 
-/// Removes a directory with everything in it, however deep, without ever following a link.
+/// Removes a directory with its content at any depth. Links are never followed.
 pub(super) fn remove_tree(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     let root = open_directory(parent, name)?;
     let mut levels = vec![Level::new(root, name.to_owned())?];
     while let Some(mut level) = levels.pop() {
         let Some(name) = level.names.next().map(CStr::to_owned) else {
-            // What was lifted up from too deep has come to the top meanwhile.
+            // Directories that were too deep have been moved into the top directory meanwhile.
             let above = levels.last().map_or(parent, |level| level.directory.as_fd());
             match unlinkat(above, &level.name, AtFlags::REMOVEDIR) {
                 Err(Errno::NOTEMPTY) if !level.again => {
@@ -71,7 +71,7 @@ pub(super) fn remove_tree(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Err
                 levels.push(Level::new(below?, name)?);
             }
             Err(Errno::ISDIR | Errno::PERM) => {
-                // Too deep to hold everything open: lifted up to the top, whose turn comes last.
+                // Too deep to have every directory open: moved into the top directory, which is removed last.
                 let Some(top) = levels.first() else { return Err(Errno::PERM) };
                 renameat(&level.directory, &name, &top.directory, unused_name())?;
                 levels.push(level);
@@ -86,7 +86,7 @@ struct Level {
     directory: OwnedFd,
     names: Names,
     name: CString,
-    /// Was read anew and is said to be empty, though it is not: what it holds keeps coming.
+    /// True if the directory was read again and seemed empty, although it is not: new entries are being created.
     again: bool,
 }
 
@@ -96,7 +96,7 @@ impl Level {
     }
 }
 
-/// Some of what is in a directory: what is left is read when that is gone.
+/// Reads a part of a directory's names. The rest is read after these are removed.
 fn read(directory: &OwnedFd) -> Result<Names, Errno> {
     Names::portion(directory.as_fd()).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
@@ -110,7 +110,7 @@ pub(super) fn relocate(requested: &Move) -> Result<(), Fault> {
     match renameat_with(&from.directory, &from.name, &to.directory, &to.name, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         Err(Errno::XDEV) => {
-            // Before anything is copied: what cannot be deleted afterwards cannot be moved.
+            // Checked before anything is copied: a source that cannot be deleted cannot be moved.
             from.changeable().map_err(of_source)?;
             to.changeable().map_err(of_destination)?;
             across(&from, &to).map_err(|error| match error {
@@ -132,7 +132,7 @@ pub(super) fn relocate(requested: &Move) -> Result<(), Fault> {
     }
 }
 
-/// Moves between two file systems: copies under a name that nobody knows, gives the copy its name, deletes what was copied.
+/// Moves between two file systems: copies under a random name, renames the copy, and deletes the source.
 pub(super) fn across(from: &Spot, to: &Spot) -> Result<(), Errno> {
     if to.stat().is_ok() {
         return Err(Errno::EXIST);
@@ -184,7 +184,7 @@ fn copy(from: BorrowedFd<'_>, name: &CStr, to: BorrowedFd<'_>, new: &CStr, depth
             fchmod(&made, mode)?;
             futimens(&made, &times(&stat))
         }
-        // Sockets, FIFOs and devices mean nothing elsewhere.
+        // A copy of a socket, a FIFO or a device would have no meaning.
         _ => Err(Errno::INVAL),
     }
 }
@@ -205,7 +205,7 @@ pub(super) fn permissions(requested: &Permissions) -> Result<(), Fault> {
     if owner.is_some() || group.is_some() {
         let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));
         chownat(CWD, &handle, owner, group, AtFlags::empty()).map_err(|error| match error {
-            // What is not mapped into the sandbox is no user of it.
+            // A user or group that is not mapped into the sandbox does not exist there.
             Errno::INVAL | Errno::PERM => {
                 let field = if requested.owner.is_some() { Field::Owner } else { Field::Group };
                 Fault::of(
@@ -222,10 +222,10 @@ pub(super) fn permissions(requested: &Permissions) -> Result<(), Fault> {
         .map_err(|error| Fault::io(Field::Path, &requested.path, error.into()))
 }
 
-/// The number of a user or a group, which may be given as such.
+/// Returns the number of a user or a group, which is given by its number or its name in `table`.
 fn number(who: &str, table: &str, field: Field) -> Result<u32, Fault> {
     if who.bytes().all(|byte| byte.is_ascii_digit()) {
-        // The highest one means "as it is" to the kernel.
+        // The kernel reads the highest number as "unchanged".
         let number = who.parse().ok().filter(|number| *number != u32::MAX);
         return number.ok_or_else(|| Fault::new(ErrorCode::NotAllowed, field, "is no number of a user or a group"));
     }

@@ -1,4 +1,5 @@
-//! Files that are being written: without a name until they are whole, so that whatever breaks off leaves nothing behind.
+//! Files that are being written. They have no name until they are complete, so that an aborted write leaves nothing
+//! behind.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -15,7 +16,7 @@ use super::fault::{Fault, Field};
 use super::path::{Place, Spot};
 use casement_agent_protocol::ErrorCode;
 
-/// What names begin with that are meant to be seen by nobody.
+/// The prefix of temporary names, which only the agent uses.
 pub(super) const PREFIX: &str = ".casement-";
 const RANDOM: usize = 12;
 
@@ -29,7 +30,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// A file that will be at `path`, in place of the one that is there. A link there is followed.
+    /// Creates a file that will replace the one at `path`, or the target of a link there.
     pub(super) fn new(path: &str, mode: u32, field: Field) -> Result<Self, Fault> {
         let spot = Spot::behind_links(path, field)?;
         match spot.stat().map(|stat| FileType::from_raw_mode(stat.st_mode)) {
@@ -42,7 +43,7 @@ impl Draft {
         Ok(Self { file: file.into(), spot, mode, path: path.to_owned(), field })
     }
 
-    /// The file is whole: gives it its name.
+    /// Gives the complete file its name.
     pub(super) fn publish(self) -> Result<(), Fault> {
         let directory = &self.spot.directory;
         let published = || {
@@ -52,59 +53,61 @@ impl Draft {
                 Err(Errno::EXIST) => {}
                 other => return other,
             }
-            // A name cannot be taken from another file in one step, but from a file of ours.
+            // Linking cannot replace another file in one step, but renaming can, so the file gets a temporary name
+            // first.
             let waiting = unused_name();
             linkat(CWD, &handle, directory, &waiting, AtFlags::SYMLINK_FOLLOW)?;
             renameat(directory, &waiting, directory, &self.spot.name).inspect_err(|_| {
-                // It was ours, and nobody knows its name.
+                // The temporary name is known only here.
                 let _ = unlinkat(directory, &waiting, AtFlags::empty());
             })
         };
         published().map_err(|error: Errno| Fault::io(self.field, &self.path, error.into()))
     }
 
-    /// What went wrong while it was written.
+    /// Creates the fault for an error while the file was written.
     pub(super) fn fault(&self, error: io::Error) -> Fault {
         Fault::io(self.field, &self.path, error)
     }
 }
 
-/// A file without a name in `directory`, gone when it is closed.
+/// Creates a file without a name in `directory`. It is deleted when it is closed.
 pub(super) fn unnamed(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    // A directory that is opened for nothing but to be found again has to be named through `/proc`.
+    // `directory` may be opened with `O_PATH`, so it is named through `/proc`.
     openat(CWD, format!("/proc/self/fd/{}", directory.as_raw_fd()), flags, mode)
 }
 
-/// A name that nothing bears.
+/// Returns a random temporary name that does not exist.
 pub(super) fn unused_name() -> String {
     let mut random = [0; RANDOM];
-    // Without random bytes the name might be taken, which is then refused.
+    // Without random bytes the name might exist, and its use then fails.
     let _ = getrandom(&mut random, GetRandomFlags::empty());
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{PREFIX}{digits}")
 }
 
-/// Whether a name is one of those.
+/// Returns true if a name is one of [`unused_name`].
 pub(super) fn is_unused_name(name: &[u8]) -> bool {
     let digits = name.strip_prefix(PREFIX.as_bytes()).unwrap_or_default();
     digits.len() == RANDOM * 2 && digits.iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Directories that were made on the way; removed again, if they are empty, unless they are kept.
+/// The directories that an operation has created. Dropping it removes the empty ones, except after
+/// [`keep`](Self::keep).
 #[derive(Default)]
 pub(super) struct CreatedDirectories(Vec<(OwnedFd, CString)>);
 
 impl CreatedDirectories {
-    /// Keeps them.
+    /// Leaves the directories in place.
     pub(super) fn keep(mut self) {
         self.0.clear();
     }
 
-    /// Makes the directory at `path` and those above it, as far as they are not there.
+    /// Creates the directory at `path` and those above it, unless they exist.
     ///
-    /// The last one, if it is made, gets exactly `mode`, those above it what is usual.
+    /// The last one, if it is created, gets exactly `mode`, those above it the usual mode.
     pub(super) fn directories(&mut self, path: &str, mode: u32, field: Field) -> Result<(), Fault> {
         let fault = |error: Errno| Fault::io(field, path, error.into());
         let mut so_far = PathBuf::from("/");
@@ -123,7 +126,7 @@ impl CreatedDirectories {
             }
             let spot = Spot::find(text, field)?;
             match mkdirat(&spot.directory, &spot.name, Mode::from_raw_mode(0o755)) {
-                // Somebody else was faster, or a link leads nowhere.
+                // Another program has created it meanwhile. Otherwise the name is a link without a target.
                 Err(Errno::EXIST) if Place::find(text, field).is_ok() => continue,
                 made => made.map_err(fault)?,
             }
@@ -140,13 +143,13 @@ impl CreatedDirectories {
 impl Drop for CreatedDirectories {
     fn drop(&mut self) {
         for (directory, name) in self.0.iter().rev() {
-            // What somebody else has put something into stays.
+            // A directory into which another program has put something stays.
             let _ = unlinkat(directory, name, AtFlags::REMOVEDIR);
         }
     }
 }
 
-/// The directory above a path.
+/// Returns the directory above a path.
 pub(super) fn above(path: &str) -> &str {
     Path::new(path).parent().and_then(|parent| std::str::from_utf8(parent.as_os_str().as_bytes()).ok()).unwrap_or("/")
 }

@@ -1,4 +1,4 @@
-//! Why an operation on files was not done.
+//! The errors of operations on files.
 
 use std::fmt;
 use std::io;
@@ -8,18 +8,18 @@ use rustix::io::Errno;
 use crate::reply::Refusal;
 use casement_agent_protocol::ErrorCode;
 
-/// Said of a directory with more names than `MAX_NAME_BYTES`.
+/// The message for a directory with more names than `MAX_NAME_BYTES`.
 pub(crate) const TOO_WIDE: &str = "holds more than 8 MiB of names, the most that are kept at once";
 
-/// The field of the request that a path came in.
+/// The field of the request that contained a path or another invalid value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Field {
     Path,
     Source,
     Destination,
-    /// Where uploaded files go.
+    /// The destination of an uploaded file.
     Uploaded,
-    /// A directory that an archive is unpacked into.
+    /// The directory into which an archive is unpacked.
     Unpacked,
     /// The archive.
     Archive,
@@ -42,7 +42,7 @@ impl Field {
     }
 }
 
-/// An operation on files was not done.
+/// The reason why an operation on files failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Fault {
@@ -56,17 +56,17 @@ impl Fault {
         Self { code, message: message.to_string(), field }
     }
 
-    /// Of one path.
+    /// Creates the fault of one path.
     pub(crate) fn of(code: ErrorCode, field: Field, path: &str, why: impl fmt::Display) -> Self {
         Self::new(code, field, format_args!("{} {why}", shown(path)))
     }
 
-    /// A place that is not for files.
+    /// Creates the fault of a path that does not belong to the session's files.
     pub(crate) fn closed(field: Field, path: &str) -> Self {
         Self::of(ErrorCode::PathForbidden, field, path, "does not belong to the session's files")
     }
 
-    /// What the kernel said of one path.
+    /// Creates the fault for an error of the kernel on one path.
     pub(crate) fn io(field: Field, path: &str, error: io::Error) -> Self {
         let (code, why) = match Errno::from_io_error(&error) {
             Some(Errno::NOENT) => (ErrorCode::Missing, "does not exist"),
@@ -88,7 +88,7 @@ impl Fault {
         Self::of(code, field, path, why)
     }
 
-    /// The session's disk is full.
+    /// Creates the fault of a full disk, with the number of missing bytes if it is known.
     pub(crate) fn full(field: Field, needed: Option<u64>) -> Self {
         let needed = needed.map(|bytes| format!(": {bytes} more bytes are needed")).unwrap_or_default();
         let message = format!(
@@ -97,12 +97,12 @@ impl Fault {
         Self::new(ErrorCode::DiskFull, field, message)
     }
 
-    /// The bytes that were sent broke off.
+    /// Creates the fault of a request whose content is incomplete or not valid.
     pub(crate) fn broken(error: impl fmt::Display) -> Self {
         Self::new(ErrorCode::BrokenBody, Field::Path, format_args!("the content broke off: {error}"))
     }
 
-    /// As said of a place where a directory is needed.
+    /// Converts the fault to one of a path where a directory is necessary.
     pub(crate) fn into_no_directory(self, path: &str) -> Self {
         match self.code {
             ErrorCode::Exists => Self::of(ErrorCode::NotADirectory, self.field, path, "is not a directory"),
@@ -120,7 +120,7 @@ impl Fault {
     }
 }
 
-/// A path for people: not longer than they read.
+/// Shortens a path for people.
 fn shown(path: &str) -> String {
     const MAX_COUNT: usize = 200;
     match path.char_indices().nth(MAX_COUNT) {

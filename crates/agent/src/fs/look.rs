@@ -1,4 +1,4 @@
-//! Looking without changing anything: listing, information, reading.
+//! Operations that change nothing: listing, information, reading.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,18 +15,19 @@ use super::path::{Place, Spot};
 use crate::reply::line;
 use casement_agent_protocol::fs::Entry;
 
-/// Entries in one line of a listing.
+/// The maximum number of entries in one line of a listing.
 const BATCH: usize = 256;
-/// Bytes read of a file at a time.
+/// The bytes read from a file at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// What is made piece by piece, on the threads for work that blocks.
+/// Content that is produced piece by piece, on the threads for blocking work.
 pub(crate) trait Make: Send + 'static {
-    /// The next piece; `None` after the last.
+    /// Returns the next piece; `None` after the last.
     fn make(&mut self) -> io::Result<Option<Bytes>>;
 }
 
-/// The pieces, made one ahead of whoever takes them. No thread is held while nobody does.
+/// Returns the pieces as a stream. The next piece is produced ahead, but no thread is occupied while the reader takes
+/// none.
 pub(crate) fn pieces(maker: impl Make) -> impl Stream<Item = io::Result<Bytes>> + Send {
     let make = |mut maker: Box<dyn Make>| {
         tokio::task::spawn_blocking(move || {
@@ -52,7 +53,7 @@ impl Make for Box<dyn Make> {
     }
 }
 
-/// What stands in a directory.
+/// The entries of a directory.
 pub(super) struct Listing {
     directory: OwnedFd,
     names: Names,
@@ -71,7 +72,7 @@ impl Make for Listing {
         let mut batch = Vec::new();
         while batch.len() < BATCH {
             let Some(name) = self.names.next() else { break };
-            // What vanished since the names were read is not there.
+            // An entry that was removed since the names were read is omitted.
             if let Ok(stat) = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
                 batch.push(entry(&name.to_string_lossy(), &stat));
             }
@@ -83,7 +84,7 @@ impl Make for Listing {
     }
 }
 
-/// What is at a path; a link itself.
+/// Returns the metadata of the file at a path; of a link itself.
 pub(super) fn info(path: &str) -> Result<Entry, Fault> {
     if path == "/" {
         return Ok(entry("/", &Place::find(path, Field::Path)?.stat));
@@ -104,8 +105,8 @@ fn entry(name: &str, stat: &Stat) -> Entry {
     }
 }
 
-/// The bytes of a file, as many as it had when it was opened. One that became shorter ends with an error, so that a part is never
-/// taken for the whole.
+/// The content of a file, with the length that it had when it was opened. Reading a file that became shorter ends with
+/// an error, so that a part is never mistaken for the whole.
 pub(super) struct Content {
     file: File,
     left: u64,
@@ -117,7 +118,7 @@ impl Content {
         Ok(Self { file, left: u64::try_from(stat.st_size).unwrap_or_default() })
     }
 
-    /// How many bytes come.
+    /// Returns the number of bytes that are left.
     pub(super) fn length(&self) -> u64 {
         self.left
     }

@@ -1,6 +1,6 @@
 //! The session's files, with the rights of the session's user.
 //!
-//! Work that blocks is done on threads for that, in pieces: no thread waits for a caller who is slow.
+//! Blocking work is done in pieces on threads for it, so that no thread waits for a slow caller.
 
 mod change;
 mod draft;
@@ -36,7 +36,7 @@ use casement_agent_protocol::fs::{
 const BYTES: &str = "application/octet-stream";
 const LINES: &str = "application/x-ndjson";
 
-/// Does what the caller asks for.
+/// Serves `/v1/fs/…`.
 pub(crate) async fn serve(watches: &Arc<Watches>, head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         LIST => {
@@ -78,7 +78,7 @@ pub(crate) async fn serve(watches: &Arc<Watches>, head: &Parts, body: Incoming) 
     }
 }
 
-/// Does what changes something and answers nothing.
+/// Serves the operations that change files. Their responses contain no value.
 async fn change(head: &Parts, body: Incoming) -> Answer {
     match head.uri.path() {
         WRITE => receive::write(arguments(head)?, body).await?,

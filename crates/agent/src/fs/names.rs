@@ -1,4 +1,4 @@
-//! What stands in a directory: its names, in one piece of memory, and all below it, one after the other.
+//! The content of directories: the names in one directory, and all entries of a tree one after the other.
 
 use std::ffi::CStr;
 use std::ffi::OsStr;
@@ -12,16 +12,17 @@ use rustix::io::Errno;
 
 use super::path::{is_closed, is_kernels};
 
-/// How many directories deep a tree may be for what goes through it: each of them is kept open.
+/// The maximum depth of a tree for a walk, in directories: each of them is open.
 pub(crate) const MAX_DEPTH: usize = 512;
-/// How many bytes of names are kept at once, of a directory or of all those on the way to a place in a tree.
+/// The maximum number of bytes of names in memory: of one directory, or of all directories on the way to an entry of a
+/// tree.
 pub(crate) const MAX_NAME_BYTES: usize = 8 << 20;
-/// How many bytes of names are taken of a directory at a time by who comes again for the others.
+/// The maximum number of bytes of names in a portion of a directory.
 const PORTION_BYTES: usize = 64 << 10;
 
 /// The names in one directory, sorted by their bytes.
 pub(crate) struct Names {
-    /// Each with its NUL.
+    /// The names, each with its NUL.
     text: Vec<u8>,
     starts: Vec<u32>,
     next: usize,
@@ -36,18 +37,18 @@ impl Names {
         Self::within(at, MAX_NAME_BYTES)
     }
 
-    /// As [`read`](Self::read), with another bound.
+    /// Like [`read`](Self::read), with another bound.
     fn within(at: BorrowedFd<'_>, most: usize) -> io::Result<Self> {
         let (names, is_whole) = Self::up_to(at, most)?;
         if is_whole { Ok(names) } else { Err(Errno::TOOBIG.into()) }
     }
 
-    /// Some of the names: of a large directory not all.
+    /// Reads some of the names: of a large directory not all.
     pub(crate) fn portion(at: BorrowedFd<'_>) -> io::Result<Self> {
         Ok(Self::up_to(at, PORTION_BYTES)?.0)
     }
 
-    /// The names up to so many bytes, and whether these are all.
+    /// Reads names up to `most` bytes, and returns true if these are all.
     fn up_to(at: BorrowedFd<'_>, most: usize) -> io::Result<(Self, bool)> {
         let (mut text, mut starts, mut is_whole) = (Vec::new(), Vec::new(), true);
         for entry in Dir::read_from(at)? {
@@ -70,12 +71,12 @@ impl Names {
         Ok((Self { text, starts, next: 0 }, is_whole))
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no names.
     pub(crate) fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
 
-    /// The next name.
+    /// Returns the next name.
     pub(crate) fn next(&mut self) -> Option<&CStr> {
         let start = *self.starts.get(self.next)? as usize;
         self.next += 1;
@@ -87,13 +88,13 @@ fn name_at(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Goes through a tree, directories before what is in them. Links are not followed.
+/// Walks through a tree, directories before their entries. Links are not followed.
 pub(crate) struct Walk {
     levels: Vec<Level>,
-    /// Below the root of the walk.
+    /// The path of the current entry, below the root of the walk.
     path: PathBuf,
     root: PathBuf,
-    /// The last thing found is a directory that was not entered yet.
+    /// True if the current entry is a directory that was not entered yet.
     below: bool,
     too_deep: bool,
     too_wide: bool,
@@ -104,20 +105,21 @@ struct Level {
     names: Names,
 }
 
-/// Something in the tree.
+/// An entry of the tree.
 pub(crate) struct Found {
     pub(crate) stat: Stat,
 }
 
 impl Walk {
-    /// Through the directory at `directory`, which is open for reading and lies at `root`.
+    /// Starts a walk through `directory`, which is open for reading and located at `root`.
     pub(crate) fn new(directory: OwnedFd, root: PathBuf) -> io::Result<Self> {
         let names = Names::read(directory.as_fd())?;
         let levels = vec![Level { directory, names }];
         Ok(Self { levels, path: PathBuf::new(), root, below: false, too_deep: false, too_wide: false })
     }
 
-    /// The next thing. What vanished meanwhile, what may not be entered and what does not belong to the session's files is left out.
+    /// Returns the next entry. Omits removed entries, the content of directories that cannot be entered, and entries
+    /// that do not belong to the session's files.
     pub(crate) fn next(&mut self) -> Option<Found> {
         if std::mem::take(&mut self.below) {
             self.enter();
@@ -142,27 +144,27 @@ impl Walk {
         }
     }
 
-    /// Leaves out what is in the directory found last.
+    /// Omits the content of the current entry.
     pub(crate) fn skip(&mut self) {
         self.below = false;
     }
 
-    /// Where the thing found last is, below the root.
+    /// Returns the path of the current entry, below the root.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory it is in, and its name there.
+    /// Returns the directory and the name of the current entry.
     pub(crate) fn spot(&self) -> Option<(BorrowedFd<'_>, &OsStr)> {
         Some((self.levels.last()?.directory.as_fd(), self.path.file_name()?))
     }
 
-    /// Whether something was left out because it lies too deep.
+    /// Returns true if entries were omitted because they are too deep.
     pub(crate) fn is_too_deep(&self) -> bool {
         self.too_deep
     }
 
-    /// Whether something was left out because there are more than [`MAX_NAME_BYTES`] of names on the way to it.
+    /// Returns true if entries were omitted because there are more than [`MAX_NAME_BYTES`] of names on the way to them.
     pub(crate) fn is_too_wide(&self) -> bool {
         self.too_wide
     }

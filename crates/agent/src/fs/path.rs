@@ -1,7 +1,8 @@
-//! Where a path leads, found without touching what is there: only then is it known whether it may be opened.
+//! Resolves paths without opening the files, because only then it is known whether a file may be opened.
 //!
-//! The kernel keeps every path inside the sandbox. What is kept out here are the places where a path leads to the agent itself, to
-//! the kernel or to a device, and everything that is not what the operation is for: opening a FIFO or a device can block or act.
+//! The kernel confines every path to the sandbox. This module refuses paths that lead to the agent itself, to the
+//! kernel or to a device, and file types that an operation is not meant for: opening a FIFO or a device can block or
+//! have effects.
 
 use std::ffi::{CString, OsString};
 use std::fs::File;
@@ -18,10 +19,10 @@ use rustix::io::Errno;
 use super::fault::{Fault, Field};
 use casement_agent_protocol::ErrorCode;
 
-/// Of no use as files, and dangerous as such.
+/// The closed directories: their content is useless and dangerous as files.
 const CLOSED: [&str; 3] = ["/proc", "/sys", "/dev"];
-/// The file systems that stand there, wherever else one of them is mounted. They are the kernel's: what is in them acts, or leads to
-/// the processes of the session.
+/// The magic numbers of the file systems of closed directories, wherever else they are mounted. Their files belong to
+/// the kernel: they have effects, or lead to the processes of the session.
 const KERNEL: [u64; 11] = [
     0x9fa0,      // PROC_SUPER_MAGIC
     0x6265_6572, // SYSFS_MAGIC
@@ -36,45 +37,45 @@ const KERNEL: [u64; 11] = [
     0x6e73_6673, // NSFS_MAGIC
 ];
 
-/// Something that is there.
+/// An existing file or directory.
 pub(crate) struct Place {
-    /// Opened for nothing but to be found again.
+    /// Opened with `O_PATH`, which identifies the file without opening it.
     at: OwnedFd,
     pub(crate) stat: Stat,
-    /// Without links.
+    /// The path without links.
     pub(crate) real: PathBuf,
 }
 
-/// Where something is or will be: a directory and a name in it.
+/// The location of an existing or a future file: a directory and a name in it.
 pub(crate) struct Spot {
     pub(crate) directory: OwnedFd,
     pub(crate) name: CString,
 }
 
-/// Whether a path without links leads to what is not for files.
+/// Returns true if a path without links leads into a closed directory or is not absolute.
 pub(crate) fn is_closed(path: &Path) -> bool {
     CLOSED.iter().any(|closed| path.starts_with(closed)) || !path.is_absolute()
 }
 
-/// Whether what was opened is on a file system of the kernel's.
+/// Returns true if an open file is on a file system of the kernel.
 pub(crate) fn is_kernels(at: impl AsFd) -> Result<bool, Errno> {
     let kind = fstatfs(at)?.f_type as u64 & 0xffff_ffff;
     Ok(KERNEL.contains(&kind))
 }
 
-/// A path as text, before the file system is asked.
+/// Checks the text of a path before the file system is accessed.
 fn open_to_all(path: &str, field: Field) -> Result<(), Fault> {
     if is_closed(Path::new(path)) { Err(Fault::closed(field, path)) } else { Ok(()) }
 }
 
-/// Where a descriptor leads, without links.
+/// Returns the path of a descriptor, without links.
 fn real(at: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
     let link = format!("/proc/self/fd/{}", at.as_raw_fd());
     Ok(PathBuf::from(OsString::from_vec(readlinkat(CWD, link, Vec::new())?.into_bytes())))
 }
 
 impl Place {
-    /// Finds what `path` leads to; links are followed.
+    /// Finds the file or directory at `path`; links are followed.
     pub(crate) fn find(path: &str, field: Field) -> Result<Self, Fault> {
         open_to_all(path, field)?;
         let found = || {
@@ -85,7 +86,7 @@ impl Place {
         if is_closed(&real) || is_kernels { Err(Fault::closed(field, path)) } else { Ok(Self { at, stat, real }) }
     }
 
-    /// As [`find`](Self::find), a directory, opened for reading.
+    /// Like [`find`](Self::find), for a directory, which is opened for reading. Returns also its path without links.
     pub(crate) fn directory(path: &str, field: Field) -> Result<(OwnedFd, PathBuf), Fault> {
         let place = Self::find(path, field)?;
         if place.kind() != FileType::Directory {
@@ -95,7 +96,7 @@ impl Place {
         Ok((opened.map_err(|error| Fault::io(field, path, error))?, place.real))
     }
 
-    /// As [`find`](Self::find), a regular file, opened for reading.
+    /// Like [`find`](Self::find), for a regular file, which is opened for reading.
     pub(crate) fn file(path: &str, field: Field) -> Result<(File, Stat), Fault> {
         let place = Self::find(path, field)?;
         match place.kind() {
@@ -111,7 +112,7 @@ impl Place {
         FileType::from_raw_mode(self.stat.st_mode)
     }
 
-    /// A path by which the kernel finds this very thing, whatever stands at its old path meanwhile.
+    /// Returns a path by which the kernel finds this file, even if another file has its old path meanwhile.
     pub(crate) fn handle(&self) -> String {
         format!("/proc/self/fd/{}", self.at.as_raw_fd())
     }
@@ -123,7 +124,8 @@ impl Place {
 }
 
 impl Spot {
-    /// The directory that `path` is in, which must be there, and its last part. A link there is not followed.
+    /// Finds the directory of `path`, which must exist, and the last part of `path`. A link as the last part is not
+    /// followed.
     pub(crate) fn find(path: &str, field: Field) -> Result<Self, Fault> {
         open_to_all(path, field)?;
         Self::at(Path::new(path), path, field)
@@ -146,7 +148,8 @@ impl Spot {
         Ok(Self { directory, name })
     }
 
-    /// As [`find`](Self::find), but if a link stands there, then where it leads, so that a file is replaced rather than the link to it.
+    /// Like [`find`](Self::find), but follows a link as the last part, so that the target is replaced rather than the
+    /// link.
     pub(crate) fn behind_links(path: &str, field: Field) -> Result<Self, Fault> {
         let spot = Self::find(path, field)?;
         match spot.stat() {
@@ -159,7 +162,7 @@ impl Spot {
         }
     }
 
-    /// Whether what stands in its directory may be changed.
+    /// Checks that the entries of the directory may be changed.
     pub(crate) fn changeable(&self) -> Result<(), Errno> {
         accessat(&self.directory, c".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty())
     }
@@ -168,7 +171,7 @@ impl Spot {
         self.directory.as_fd()
     }
 
-    /// What is there now; a link itself.
+    /// Returns the current metadata of the file; of a link itself.
     pub(crate) fn stat(&self) -> Result<Stat, Errno> {
         statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW)
     }

@@ -1,4 +1,4 @@
-//! Bytes that come in: one file, several files, an archive.
+//! Operations that receive content: one file, several files, or an archive.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::path::Place;
 use super::zip::unpack;
 use casement_agent_protocol::fs::{Frame, MAX_FRAME_BYTES, MAX_PATH_BYTES, Write};
 
-/// Gathered before it is written: a hop to another thread should be worth it.
+/// The bytes that are collected before they are written, so that few switches to another thread are necessary.
 const GATHERED: usize = 256 << 10;
-/// Files of one upload.
+/// The maximum number of files of one upload.
 const MAX_FILES: usize = 1000;
-/// A new directory and a new file that arrive without a word on them.
+/// The modes of new directories and files that arrive without a mode.
 const DIRECTORY_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
 
-/// Does something that blocks.
+/// Runs blocking work on a thread for blocking work.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
@@ -43,7 +43,7 @@ async fn piece(body: &mut Incoming) -> Result<Option<Bytes>, Fault> {
     }
 }
 
-/// A file, and what was not written to it yet.
+/// A file, and the data that was not written to it yet.
 struct Filling {
     draft: Draft,
     gathered: BytesMut,
@@ -79,7 +79,7 @@ pub(super) async fn write(requested: Write, mut body: Incoming) -> Result<(), Fa
     blocking(move || filling.draft.publish()).await
 }
 
-/// Several files: all of them or, as far as the kernel lets us, none.
+/// Receives several files: all of them or, as far as the kernel allows it, none.
 pub(super) async fn upload(mut body: Incoming) -> Result<(), Fault> {
     let mut frames = Frames { buffer: BytesMut::new() };
     let mut made = CreatedDirectories::default();
@@ -123,7 +123,7 @@ pub(super) async fn upload(mut body: Incoming) -> Result<(), Fault> {
     .await
 }
 
-/// The frames of an upload.
+/// Reads the frames of an upload.
 struct Frames {
     buffer: BytesMut,
 }
@@ -152,7 +152,7 @@ impl Frames {
     }
 }
 
-/// An archive: it is kept without a name until it is whole, then unpacked.
+/// Receives an archive into a file without a name, and unpacks it when it is complete.
 pub(super) async fn unzip(path: String, mut body: Incoming) -> Result<(), Fault> {
     let (made, file, path) = blocking(move || {
         let mut made = CreatedDirectories::default();
@@ -180,7 +180,7 @@ pub(super) async fn unzip(path: String, mut body: Incoming) -> Result<(), Fault>
             break;
         }
     }
-    // Whoever waits for the answer may be gone before it is all unpacked.
+    // The caller may disconnect before the archive is unpacked.
     let given_up = GivenUp::default();
     let seen = Arc::clone(&given_up.0);
     blocking(move || {
@@ -191,7 +191,7 @@ pub(super) async fn unzip(path: String, mut body: Incoming) -> Result<(), Fault>
     .await
 }
 
-/// Says so when it is dropped.
+/// Sets a flag when it is dropped.
 #[derive(Default)]
 struct GivenUp(Arc<AtomicBool>);
 

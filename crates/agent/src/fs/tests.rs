@@ -1,4 +1,4 @@
-//! Rules of files that need no sandbox: the same code on a directory of the test's own, judged by programs of others.
+//! Tests of file operations without a sandbox, on a temporary directory. Other programs check the results.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
@@ -87,7 +87,7 @@ fn a_directory_with_more_names_than_are_stored_is_refused_and_can_be_deleted() {
     assert!(!wide.exists());
 }
 
-/// A directory in a directory in a directory …, with a file in the last.
+/// Creates `levels` nested directories, with a file in the innermost one.
 fn deep(at: &Path, levels: usize) {
     let mut here = File::open(at).expect("open");
     for _ in 0..levels {
@@ -192,7 +192,7 @@ fn moving_replaces_nothing_and_crosses_file_systems() {
     assert_eq!(moved(path("d"), path("moved")), Ok(()));
     assert_eq!(fs::read_to_string(dir.path().join("moved/e/f")).expect("read"), "content");
 
-    // `/dev` itself is closed, so this way round.
+    // `/dev` itself is closed, so the locations are created directly.
     let inner =
         super::path::Spot { directory: File::open(dir.path()).expect("open").into(), name: c"moved".to_owned() };
     let outer =
@@ -238,7 +238,8 @@ fn deleting_never_follows_a_link() {
     assert!(dir.path().join("kept/x").exists());
 }
 
-/// Puts a link to what is inside and one that leads out in each other's place, at once and without a pause, and counts.
+/// Exchanges a link to a directory inside and one that leads out, atomically and without a pause, and counts the
+/// exchanges.
 struct LinkSwapper {
     over: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
@@ -269,7 +270,7 @@ impl Drop for LinkSwapper {
 #[test]
 fn links_that_are_exchanged_all_the_time_never_let_a_change_out() {
     let dir = TempDir::new().expect("a directory");
-    // `/dev` is closed, whoever asks: what lies in there is outside.
+    // `/dev` is closed for every caller, so this directory counts as outside.
     let outside = TempDir::new_in("/dev/shm").expect("a directory outside");
     let inside = |name: &str| dir.path().join(name);
     let path = |name: &str| text(&inside(name)).to_owned();
@@ -313,7 +314,7 @@ fn links_that_are_exchanged_all_the_time_never_let_a_change_out() {
     let mut counts = [(0_u32, 0_u32); 9];
     for round in 0.. {
         for ((what, change), (done, refused)) in changes.iter().zip(&mut counts) {
-            // What an earlier change has taken away or left.
+            // Restores the files that an earlier change has removed.
             fs::create_dir_all(inside("in/d")).expect("a directory");
             if !inside("in/x").exists() && *what != "move in" {
                 fs::write(inside("in/x"), "x").expect("a file");

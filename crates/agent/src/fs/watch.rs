@@ -1,7 +1,7 @@
-//! Watching directories.
+//! Watches directories for changes.
 //!
-//! What happens is kept for the reader up to a bound. When it is passed, or the kernel lost something, the watch ends, and the reason
-//! is told to whoever asks for it later: nothing is left out in silence.
+//! Changes are stored for the reader up to a bound. If the bound is exceeded, or the kernel lost changes, the watch
+//! ends, and its reason is reported to later callers, so that no change is omitted silently.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
@@ -32,11 +32,11 @@ use crate::reply::line;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::fs::{Change, ChangeKind, MAX_WATCHES, Watch, WatchLine};
 
-/// Directories of one watch.
+/// The maximum number of directories of one watch.
 const MAX_DIRECTORIES: usize = 4096;
-/// What may wait for a reader, in bytes.
+/// The maximum size of the changes that wait for a reader, in bytes.
 const MAX_WAITING: usize = 1 << 20;
-/// Ended watches whose reason is remembered.
+/// The maximum number of ended watches whose reason is stored.
 const REMEMBERED: usize = 32;
 const EVENTS: usize = 16 << 10;
 
@@ -57,7 +57,7 @@ struct KnownEntry {
 }
 
 impl KnownEntry {
-    /// Remembers why a watch is over, unless that was said before.
+    /// Stores the reason for the end of a watch, unless the watch has ended before.
     fn end(&mut self, id: &str, why: &'static str) {
         if self.running.remove(id).is_none() {
             return;
@@ -74,7 +74,7 @@ struct Running {
     changes: Arc<AsyncMutex<mpsc::UnboundedReceiver<Change>>>,
     waiting: Arc<AtomicUsize>,
     stop: CancellationToken,
-    /// Which reader is the last.
+    /// The number of the last reader.
     readers: watch::Sender<u64>,
 }
 
@@ -127,12 +127,12 @@ impl Watches {
 
     pub(super) fn stop(&self, id: &str) -> Result<(), Fault> {
         self.running(id)?.stop.cancel();
-        // At once, and not when the task gets to it: who asks again is told that it is gone.
+        // Recorded at once and not when the task ends, so that later callers find the watch ended.
         self.known().end(id, STOPPED);
         Ok(())
     }
 
-    /// What happens, as lines. A later reader takes over from an earlier one.
+    /// Returns the changes, as lines. A later reader replaces an earlier one.
     pub(super) async fn read(
         self: &Arc<Self>,
         id: &str,
@@ -142,10 +142,10 @@ impl Watches {
         let (turn, mut readers) = (*running.readers.borrow(), running.readers.subscribe());
         let mut changes = Arc::clone(&running.changes).lock_owned().await;
         let waiting = Arc::clone(&running.waiting);
-        // Holding on to the watch would keep its readers' channel open after its end.
+        // A reference to the watch would keep its readers' channel open after its end.
         drop(running);
         let mut replaced = Box::pin(async move {
-            // An error means that the watch is gone; what waits is still read then.
+            // An error means that the watch has ended; the changes that wait are still read then.
             if readers.wait_for(|reader| *reader != turn).await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -186,7 +186,7 @@ fn weight(change: &Change) -> usize {
     change.path.len() + size_of::<Change>()
 }
 
-/// Where changes go.
+/// Queues changes for the reader.
 struct ChangeSink {
     sender: mpsc::UnboundedSender<Change>,
     waiting: Arc<AtomicUsize>,
@@ -203,15 +203,15 @@ impl ChangeSink {
     }
 }
 
-/// The directories that are looked at.
+/// The watched directories.
 struct Eyes {
     inotify: AsyncFd<OwnedFd>,
-    /// Where each is, as the caller named it.
+    /// The path of each directory, as the caller named it, by the number of its inotify watch.
     places: HashMap<i32, PathBuf>,
     root: i32,
     recursive: bool,
-    /// What was found in a directory that had just come, and told. The kernel tells of it once more if it came while we looked, and
-    /// has done so when it has nothing more to tell.
+    /// The entries of new directories that a scan has reported. The kernel reports an entry again if it was created
+    /// during the scan, and has done so when no events are left.
     found: HashSet<PathBuf>,
 }
 
@@ -238,7 +238,7 @@ impl Eyes {
         Ok(eyes)
     }
 
-    /// Looks at all directories below one that is looked at, and tells what is in them to who is given.
+    /// Watches all directories below a watched one, and reports their entries to `sink`, if there is one.
     fn below(&mut self, directory: OwnedFd, at: &Path, sink: Option<&ChangeSink>) -> Result<(), &'static str> {
         let Ok(mut walk) = Walk::new(directory, at.to_owned()) else { return Ok(()) };
         while let Some(found) = walk.next() {
@@ -249,7 +249,7 @@ impl Eyes {
                 sink.report(ChangeKind::Create, &place, is_dir)?;
                 self.found.insert(place.clone());
             }
-            // What is gone again, or may not be read, cannot be looked at.
+            // A directory that was removed again or may not be read cannot be watched.
             let opened = walk.spot().filter(|_| is_dir).map(|(parent, name)| open_directory(parent, name));
             if let Some(Ok(directory)) = opened {
                 self.look_at(&directory, place)?;
@@ -269,7 +269,7 @@ impl Eyes {
         }
     }
 
-    /// Tells what happens until the watch is over. Answers why it is.
+    /// Reports changes until the watch ends, and returns the reason for the end.
     async fn watch(mut self, sink: &ChangeSink) -> &'static str {
         loop {
             let batch = match self.inotify.readable().await {
@@ -304,7 +304,7 @@ impl Eyes {
         }
         let (Some(place), Some(name)) = (self.places.get(&number), name) else { return Ok(()) };
         if is_unused_name(&name) {
-            // Ours, on its way to what was asked for, which is told then.
+            // A temporary name of the agent. The final name is reported later.
             return Ok(());
         }
         let place = place.join(OsStr::from_bytes(&name));
@@ -337,7 +337,7 @@ impl Eyes {
         }
     }
 
-    /// A directory came to be. What was put into it before we looked is told now.
+    /// Watches a new directory, and reports the entries that were created in it before.
     fn came(&mut self, place: &Path, sink: &ChangeSink) -> Result<(), &'static str> {
         let Some(parent) = place.parent().and_then(|parent| parent.to_str()) else { return Ok(()) };
         let Ok((parent, _)) = Place::directory(parent, Field::Path) else { return Ok(()) };
@@ -347,20 +347,21 @@ impl Eyes {
         self.below(directory, place, Some(sink))
     }
 
-    /// A directory was moved away. If it only got another name, that is told next, and it is looked at again.
+    /// Stops watching a directory that was moved away. If it was only renamed, its new name is reported next, and it is
+    /// watched again.
     fn went(&mut self, place: &Path) {
         let gone: Vec<i32> =
             self.places.iter().filter(|(_, at)| at.starts_with(place)).map(|(number, _)| *number).collect();
         for number in gone {
             self.places.remove(&number);
-            // Gone by itself is as good.
+            // The kernel may have removed the watch already.
             let _ = inotify::remove_watch(self.inotify.get_ref(), number);
         }
     }
 }
 
 fn add(inotify: &OwnedFd, directory: &OwnedFd, also: WatchFlags) -> Result<i32, Errno> {
-    // Without those of files that have no name any more, or none yet.
+    // Without the events of files that have no name any more, or none yet.
     let flags = WatchFlags::EXCL_UNLINK
         | WatchFlags::CREATE
         | WatchFlags::MODIFY
@@ -376,7 +377,7 @@ struct Event {
     name: Option<Vec<u8>>,
 }
 
-/// What happened since the last time, as much as fits.
+/// Reads the events since the last call, as many as fit.
 fn events(inotify: &OwnedFd) -> io::Result<Vec<Event>> {
     let mut buffer = [MaybeUninit::uninit(); EVENTS];
     let mut reader = Reader::new(inotify, &mut buffer);
@@ -398,7 +399,8 @@ mod tests {
 
     use super::*;
 
-    /// A new directory is looked into when the kernel watches it already: what comes in between is known to both.
+    /// The kernel watches a new directory before it is scanned, so an entry that is created in between is reported by
+    /// both.
     #[tokio::test]
     async fn changes_during_the_scan_of_a_new_directory_are_reported_once() {
         let root = tempfile::tempdir().expect("a directory");
@@ -442,7 +444,7 @@ mod tests {
         assert!(!seen.iter().any(|(_, path)| path.contains(&ours)), "{seen:?}");
     }
 
-    /// What is told up to that change, with paths below `root`.
+    /// Returns the changes up to `last`, with paths below `root`.
     async fn until(
         root: &Path,
         changes: &mut mpsc::UnboundedReceiver<Change>,

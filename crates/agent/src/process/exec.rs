@@ -1,4 +1,4 @@
-//! A program that its caller waits for.
+//! Runs a program while its caller waits.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -19,12 +19,12 @@ use crate::reply::{self, Answer, Refusal, line};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::process::{Exec, Executed, MAX_EXEC_OUTPUT};
 
-/// How long what a program has left behind may hold up its answer, by not closing its output.
+/// The time for which leftover processes of a program may delay the response by keeping its output open.
 const GRACE: Duration = Duration::from_millis(100);
-/// The answer is sent in parts of this size.
+/// The maximum size of a part of the response, in bytes.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// One output of the program, up to its bound.
+/// One output of the program, stored up to [`MAX_EXEC_OUTPUT`] bytes.
 #[derive(Debug, Default)]
 struct BoundedOutput {
     data: Vec<u8>,
@@ -39,7 +39,7 @@ impl BoundedOutput {
     }
 }
 
-/// Kills the program and all it has started when nobody waits for it any more.
+/// Kills the program and all processes that it has started if it is dropped before their end.
 struct Waited<'a> {
     pid: Pid,
     name: &'a str,
@@ -54,7 +54,7 @@ impl Drop for Waited<'_> {
     }
 }
 
-/// Runs the program and answers when it has ended. Dropping this ends it.
+/// Runs the program and returns its result and output. Dropping the future ends the program.
 pub(crate) async fn exec(
     name: &str,
     requested: &Exec,
@@ -82,7 +82,7 @@ pub(crate) async fn exec(
             }
         };
         waited.over = true;
-        // What it wrote lies in the pipes; what it started may hold them open for as long as it likes.
+        // The output of the program is in the pipes. Processes that it started may hold them open without a limit.
         let whole = read || tokio::time::timeout(GRACE, reading).await.is_ok();
         (status, whole)
     };
@@ -104,7 +104,7 @@ pub(crate) async fn exec(
     Ok(answer(&executed, out.data, err.data))
 }
 
-/// What goes on after its parent keeps a reader, as far as there is room for it: it would be ended by writing without one.
+/// Reads the output of leftover processes, if there is room for them: without a reader, writing would end them.
 fn keep_open(ends: Vec<Receiver>, leftovers: &Arc<Semaphore>) {
     let Ok(place) = Arc::clone(leftovers).try_acquire_owned() else { return };
     tokio::spawn(async move {

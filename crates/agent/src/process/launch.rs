@@ -1,4 +1,4 @@
-//! Starting a program: its session, its environment, its directory, its limits, and the ends of its pipes that stay here.
+//! Starts a program: its session, its environment, its directory, its limits, and the agent's ends of its pipes.
 
 use std::ffi::OsString;
 use std::io;
@@ -20,29 +20,30 @@ use crate::reply::Refusal;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::process::{OutputStream, Program, TerminalSize};
 
-/// Gives a program a session, and with it a group, of its own; it becomes the program, so that its number stays.
+/// Creates a session and a process group, and executes the program in the same process, so that the process id is the
+/// program's.
 const SETSID: &str = "/usr/bin/setsid";
-/// Sets limits and becomes the next program.
+/// Sets limits and executes the next program in the same process.
 const PRLIMIT: &str = "/usr/bin/prlimit";
 const SHELL: &str = "/bin/sh";
-/// How many processes and threads the agent and the browser can still start when a caller's programs have taken all of theirs.
+/// The number of processes and threads that a caller's programs leave to the agent and the browser.
 const RESERVE: u64 = 256;
-/// Bytes read at once.
+/// The number of bytes read at once.
 const CHUNK: usize = 16 << 10;
 
-/// A program that was started.
+/// A started program.
 pub(crate) struct Launched {
     pub(crate) child: Child,
     pub(crate) pid: Pid,
-    /// What it reads, if anything.
+    /// The agent's end of the standard input, if there is one.
     pub(crate) stdin: Option<Sender>,
-    /// What it writes: of a terminal there is one output.
+    /// The agent's ends of the outputs; a terminal has only one.
     pub(crate) outputs: Vec<(OutputStream, Receiver)>,
-    /// Its terminal.
+    /// The agent's end of the terminal, if there is one.
     pub(crate) terminal: Option<OwnedFd>,
 }
 
-/// Where the standard input of a program comes from.
+/// The source of a program's standard input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Input {
     Nothing,
@@ -50,7 +51,7 @@ pub(crate) enum Input {
     Terminal(TerminalSize),
 }
 
-/// What a program has for standard input, output and error.
+/// The standard input, output and error of a program, and the agent's ends of them.
 struct Ends {
     stdio: [Stdio; 3],
     stdin: Option<Sender>,
@@ -58,7 +59,7 @@ struct Ends {
     terminal: Option<OwnedFd>,
 }
 
-/// Starts `program` under the name `name`. `environment` is that of the sandbox.
+/// Starts `program` under the name `name`, in the environment of the sandbox with the additions of the program.
 pub(crate) fn launch(
     name: &str,
     program: &Program,
@@ -115,7 +116,8 @@ fn enterable(cwd: &Path) -> Result<(), Refusal> {
 
 fn words(program: &Program, terminal: bool) -> Command {
     let mut words: Vec<OsString> = Vec::new();
-    // A program that starts others without end must leave enough to the browser, and to whoever ends it.
+    // A program that starts others without a limit must leave enough for the browser, and for the agent to end the
+    // program.
     if let Some(most) = getrlimit(Resource::Nproc).current {
         let most = most.saturating_sub(RESERVE.min(most / 4));
         words.extend([PRLIMIT.into(), format!("--nproc={most}:{most}").into(), "--".into()]);
@@ -162,7 +164,7 @@ fn ends(input: Input) -> io::Result<Ends> {
     Ok(Ends { stdio: [theirs, out.into(), err.into()], stdin, outputs, terminal: None })
 }
 
-/// A new terminal: our end and the program's.
+/// Opens a new terminal, and returns the agent's end and the program's end.
 fn terminal(size: TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let ours = rustix::pty::openpt(flags)?;
@@ -173,18 +175,18 @@ fn terminal(size: TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// Tells a terminal its size, and with it the program in front.
+/// Sets the size of a terminal. The kernel notifies the program in the foreground.
 pub(crate) fn resize(terminal: impl AsFd, size: TerminalSize) -> io::Result<()> {
     Ok(tcsetwinsize(terminal, Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 })?)
 }
 
-/// Hands on what comes out of `end` until nothing more can come.
+/// Passes the data from `end` to `take` until no more can arrive.
 pub(crate) async fn drain(end: &Receiver, mut take: impl FnMut(&[u8])) {
     loop {
         if end.readable().await.is_err() {
             return;
         }
-        // On the stack of this moment only: an idle program costs no buffer.
+        // Not held while waiting, so that an idle program needs no buffer.
         let mut chunk = [0; CHUNK];
         match end.try_read(&mut chunk) {
             Ok(0) => return,
@@ -196,7 +198,7 @@ pub(crate) async fn drain(end: &Receiver, mut take: impl FnMut(&[u8])) {
     }
 }
 
-/// Writes what `end` takes now, after waiting until it takes something.
+/// Waits until `end` accepts data, and writes as much as it accepts.
 pub(crate) async fn write_some(end: &Sender, data: &[u8]) -> io::Result<usize> {
     loop {
         end.writable().await?;

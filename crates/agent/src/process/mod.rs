@@ -1,7 +1,8 @@
-//! Programs that a caller runs in the session: each in a session of its own, with nothing of the agent's but its environment.
+//! Programs that a caller runs in the session: each has a process session of its own, and inherits only the agent's
+//! environment.
 //!
-//! What they write never stops them and never adds up: it is read as it comes and kept up to a bound. A program that is waited for
-//! ends with its caller; one that is not is kept, with its last output, for a while after its end.
+//! Output neither blocks a program nor accumulates: it is read at once and stored up to a bound. A program whose caller
+//! waits for it ends with the caller; any other program is stored, with its recent output, for a while after its end.
 
 mod exec;
 mod launch;
@@ -34,24 +35,24 @@ use casement_agent_protocol::process::{
     Stdin, Written,
 };
 
-/// Programs waited for at once.
+/// The maximum number of running programs whose callers wait.
 const MAX_EXECS: usize = 16;
-/// Readers of output at once.
+/// The maximum number of concurrent readers of output.
 const MAX_READERS: usize = 64;
-/// Programs that have ended and whose children are still listened to.
+/// The maximum number of ended programs whose leftover processes still have a reader of their output.
 const MAX_LEFTOVERS: usize = 64;
-/// How long a program that has ended is kept, and how many of them.
+/// The time for which an ended program is stored, and the maximum number of stored ones.
 const RETENTION: Duration = Duration::from_secs(600);
 const MAX_ENDED: usize = 64;
-/// Longest request: arguments, environment, or 1 MiB of input in base64.
+/// The maximum size of a request in bytes: arguments, environment, or 1 MiB of input in base64.
 const MAX_REQUEST: usize = 4 << 20;
-/// Longest name.
+/// The maximum length of a name, in bytes.
 const MAX_NAME: usize = 40;
 
 /// All programs of the session.
 #[derive(Debug)]
 pub(crate) struct Processes {
-    /// Its display is in the environment of the programs.
+    /// The browser whose display is in the environment of the programs.
     browser: BrowserHandle,
     processes: Mutex<Vec<Arc<Running>>>,
     execs: Semaphore,
@@ -186,7 +187,7 @@ impl Processes {
     }
 }
 
-/// The code a shell would give: that of the program, or 128 and the signal.
+/// Returns the exit code that a shell would report: that of the program, or 128 plus the number of the signal.
 fn exit_code(status: ExitStatus) -> i32 {
     status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(-1)
 }

@@ -1,38 +1,39 @@
-//! The last part of what a program wrote, for any number of readers.
+//! The most recent output of a program, for any number of readers.
 
 use std::collections::VecDeque;
 
 use casement_agent_protocol::process::{MAX_BUFFERED_OUTPUT, OutputStream};
 
-/// Up to this size what is written to one stream in a row is kept as one piece: a program may write byte by byte.
+/// The maximum size of a piece, in bytes. Consecutive output of one stream is joined up to this size, because a program
+/// may write byte by byte.
 const CHUNK_BYTES: usize = 8 << 10;
-/// What a piece costs besides its bytes.
+/// The overhead of a piece besides its data, in bytes.
 const PIECE_COST: usize = 64;
 
-/// Output in the order it was read. Grows as needed, to [`MAX_BUFFERED_OUTPUT`] at most.
+/// Output in the order it was read. Grows as needed, to at most [`MAX_BUFFERED_OUTPUT`].
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     pieces: VecDeque<Piece>,
-    /// Bytes and costs of all pieces.
+    /// The bytes and overheads of all pieces.
     weight: usize,
-    /// How many bytes were ever written.
+    /// The number of bytes ever written.
     end: u64,
 }
 
 #[derive(Debug)]
 struct Piece {
     stream: OutputStream,
-    /// How many bytes were written before it.
+    /// The number of bytes written before this piece.
     start: u64,
     data: Vec<u8>,
 }
 
-/// What a reader gets next.
+/// The next output for a reader.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) stream: OutputStream,
     pub(crate) data: Vec<u8>,
-    /// Bytes before it that the reader has missed.
+    /// The number of bytes before this part that the reader has missed.
     pub(crate) dropped: u64,
 }
 
@@ -61,7 +62,8 @@ impl Ring {
         }
     }
 
-    /// What comes after the first `position` bytes, up to `most` of one stream, and the position after it.
+    /// Returns the output after the first `position` bytes, at most `most` bytes of one stream, and the position after
+    /// it.
     pub(crate) fn read(&self, position: u64, most: usize) -> Option<(Part, u64)> {
         if position >= self.end {
             return None;

@@ -1,4 +1,4 @@
-//! A program that runs beside its caller: what it wrote last, what it is told, how it ended.
+//! A program that runs without a waiting caller: its recent output, its input and its end.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,35 +22,35 @@ use crate::reply::{Refusal, line};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::process::{Output, OutputStream, ProcessStatus, Signal, TerminalSize};
 
-/// How long a program that has ended may still be heard through what it has left behind.
+/// The time after the end of a program for which the output of its leftover processes is still stored.
 const GRACE: Duration = Duration::from_millis(100);
-/// How long a program may take to read what it is sent.
+/// The timeout for a program to read its input.
 const STDIN: Duration = Duration::from_secs(10);
-/// The most of one piece of output.
+/// The maximum size of a piece of output, in bytes.
 const CHUNK_BYTES: usize = 48 << 10;
-/// Processor time is told over at least this much time.
+/// The minimum time over which the processor usage is measured.
 const LEAST_SAMPLE: Duration = Duration::from_millis(200);
 
-/// A program under its name.
+/// A started program.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) name: String,
     pub(crate) pid: Pid,
     began: Instant,
     output: Mutex<Recent>,
-    /// Told whenever `output` has changed.
+    /// Notifies readers that `output` has changed.
     news: watch::Sender<()>,
     stdin: tokio::sync::Mutex<Option<Sender>>,
     terminal: Option<OwnedFd>,
     sample: Mutex<(Instant, u64)>,
 }
 
-/// What it wrote last, and whether more can come.
+/// The recent output of a program, and its end.
 #[derive(Debug, Default)]
 struct Recent {
     ring: Ring,
     exited: Option<Exit>,
-    /// Nothing more will be added.
+    /// True if no more output will be added.
     closed: bool,
 }
 
@@ -61,7 +61,7 @@ struct Exit {
 }
 
 impl Running {
-    /// Takes over what was started. Its output is read from now on, whether or not anybody follows it.
+    /// Takes over a launched program. Its output is read from now on, even without a reader.
     pub(crate) fn new(
         name: String,
         launched: Launched,
@@ -84,7 +84,7 @@ impl Running {
         running
     }
 
-    /// Reads what it writes and waits for its end.
+    /// Reads the output of the program, waits for its end, and kills it when the time `within` is over.
     async fn attend(
         self: Arc<Self>,
         mut child: Child,
@@ -111,7 +111,7 @@ impl Running {
                 }
             }
         };
-        // From here on its number may be another's.
+        // From here on the process id may belong to another process.
         let code = status.map_or(-1, exit_code);
         self.output().exited = Some(Exit { code, at: Instant::now() });
         self.news.send_replace(());
@@ -122,12 +122,12 @@ impl Running {
         let forgotten = Arc::downgrade(&self);
         tokio::spawn(async move {
             tokio::time::sleep(RETENTION).await;
-            // Whether or not anybody asks again, its output need not be held any longer.
+            // The output is released even if no further request removes the program.
             if let Some(running) = forgotten.upgrade() {
                 running.output().ring = Ring::default();
             }
         });
-        // What goes on after it keeps a reader, as far as there is room for it.
+        // Leftover processes keep a reader of their output, if there is room for it.
         if !whole && let Ok(_place) = leftovers.try_acquire_owned() {
             reading.await;
         }
@@ -146,12 +146,12 @@ impl Running {
         self.output.lock()
     }
 
-    /// When it ended, if it has.
+    /// Returns the time at which the program ended, if it has.
     pub(crate) fn ended(&self) -> Option<Instant> {
         self.output().exited.map(|exit| exit.at)
     }
 
-    /// How it is.
+    /// Returns the exit code of the program, or the resources that it uses.
     pub(crate) fn status(&self) -> ProcessStatus {
         if let Some(exit) = self.output().exited {
             return ProcessStatus { exit_code: Some(exit.code), cpu_pct: 0.0, mem_bytes: 0 };
@@ -169,7 +169,7 @@ impl Running {
         ProcessStatus { exit_code: None, cpu_pct: (cpu * 10.0).round() / 10.0, mem_bytes: load.bytes }
     }
 
-    /// Sends a signal to it and its group.
+    /// Sends a signal to the program and its process group.
     pub(crate) fn signal(&self, signal: Signal) -> Result<(), Refusal> {
         let signal = match signal {
             Signal::Term => rustix::process::Signal::TERM,
@@ -177,7 +177,8 @@ impl Running {
             Signal::Int => rustix::process::Signal::INT,
             Signal::Hup => rustix::process::Signal::HUP,
         };
-        // Held over the signal: it is waited for by the same thread, so its number is still its own.
+        // Locked during the signal. The same thread waits for the program, so the process id still belongs to the
+        // program.
         let output = self.output();
         if output.exited.is_some() || !tree::signal(self.pid, signal) {
             return Err(self.exited());
@@ -189,7 +190,7 @@ impl Running {
         Refusal::new(ErrorCode::InvalidState, format_args!("process {} has ended", self.name))
     }
 
-    /// Changes the size of its terminal.
+    /// Changes the size of the program's terminal.
     pub(crate) fn resize(&self, size: TerminalSize) -> Result<(), Refusal> {
         let none = || Refusal::new(ErrorCode::InvalidState, format_args!("process {} has no terminal", self.name));
         let terminal = self.terminal.as_ref().ok_or_else(none)?;
@@ -199,7 +200,8 @@ impl Running {
         launch::resize(terminal, size).map_err(|error| Refusal::new(ErrorCode::Failed, error))
     }
 
-    /// Writes to its standard input. Answers how much it took: a program that does not read takes what its pipe holds.
+    /// Writes to the standard input of the program, and returns the number of accepted bytes: if the program does not
+    /// read, as many as its pipe holds.
     pub(crate) async fn write(&self, data: &[u8]) -> Result<usize, Refusal> {
         if self.ended().is_some() {
             return Err(self.exited());
@@ -212,7 +214,7 @@ impl Running {
                 let mut news = self.news.subscribe();
                 tokio::select! {
                     some = write_some(end, &data[written..]) => written += some?,
-                    // It may have ended without reading.
+                    // The program may have ended without reading.
                     _ = news.changed() => {}
                 }
             }
@@ -227,7 +229,7 @@ impl Running {
         }
     }
 
-    /// Its output from what is kept on, line by line, until it has ended.
+    /// Returns the output from the oldest stored byte on, as lines, until the program has ended.
     pub(crate) fn follow<G: Send + 'static>(self: Arc<Self>, place: G) -> impl Stream<Item = io::Result<Bytes>> + Send {
         let news = self.news.subscribe();
         stream::unfold(Some((self, news, 0_u64, place)), |state| async move {
@@ -257,7 +259,7 @@ impl Running {
     }
 }
 
-/// What comes next for somebody who follows.
+/// The next item for a reader of the output.
 enum Next {
     Data(Bytes, u64),
     End(Bytes),

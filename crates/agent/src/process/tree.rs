@@ -1,8 +1,8 @@
-//! A program and all it has started, as `/proc` shows them.
+//! A program and all processes that it has started, as `/proc` reports them.
 //!
-//! What a program starts can leave its group, its session and its parent. Three signs together find it: the session, the line of
-//! parents, and a word in the environment that every child gets unless its parent takes it away. What has lost all three is left to
-//! the end of the sandbox.
+//! A process can leave its process group, its session and its parent. It is found by three properties: the session, the
+//! chain of parents, and an environment variable that every child inherits unless its parent removes it. A process that
+//! has lost all three ends with the sandbox.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,12 +11,12 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::memory::sum_kib;
 
-/// Names, in the environment of a program, which one it is.
+/// The environment variable that contains the name of the program.
 pub(crate) const MARK: &str = "CASEMENT_PROCESS";
-/// How often those that were started while others were killed are looked for.
+/// The maximum number of searches for processes that were started while others were killed.
 const ROUNDS: usize = 30;
 
-/// What is known of one process.
+/// The state of one process.
 struct Seen {
     pid: i32,
     parent: i32,
@@ -26,22 +26,23 @@ struct Seen {
     pages: u64,
 }
 
-/// What a program and the rest of its session take.
+/// The resources that the session of a program uses.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Load {
-    /// Processor time, in ticks.
+    /// The processor time, in clock ticks.
     pub(crate) ticks: u64,
-    /// Resident memory, in bytes.
+    /// The resident memory, in bytes.
     pub(crate) bytes: u64,
 }
 
-/// Sends `signal` to the group of `leader`. Its process must not have been waited for, or its number might be another's by now.
+/// Sends `signal` to the process group of `leader`, and returns false if that failed. The process must not have been
+/// waited for, because its id might belong to another process by now.
 pub(crate) fn signal(leader: Pid, signal: Signal) -> bool {
-    // In its first moments it has no group of its own yet.
+    // A new process has no group of its own yet.
     kill_process_group(leader, signal).is_ok() || kill_process(leader, signal).is_ok()
 }
 
-/// Kills `leader` and all it has started. As [`signal`], before it was waited for.
+/// Kills `leader` and all processes that it has started. As for [`signal`], the process must not have been waited for.
 pub(crate) fn end(leader: Pid, name: &str) {
     for _ in 0..ROUNDS {
         signal(leader, Signal::KILL);
@@ -50,7 +51,7 @@ pub(crate) fn end(leader: Pid, name: &str) {
             return;
         }
         for pid in rest {
-            // Gone by itself is as good.
+            // The process may have ended already.
             if let Some(pid) = Pid::from_raw(pid) {
                 kill_process(pid, Signal::KILL).ok();
             }
@@ -59,15 +60,15 @@ pub(crate) fn end(leader: Pid, name: &str) {
     tracing::warn!("a program starts others faster than they can be killed");
 }
 
-/// Whether anything of the group of `leader` still runs.
+/// Returns true if a process of the group of `leader` still runs.
 pub(crate) fn group_lives(leader: Pid) -> bool {
     seen().any(|seen| seen.group == leader.as_raw_nonzero().get())
 }
 
-/// What the session of `leader` takes.
+/// Returns the resources that the session of `leader` uses.
 pub(crate) fn load(leader: Pid) -> Load {
     let leader = leader.as_raw_nonzero().get();
-    // In its first moments it has no session of its own yet.
+    // A new process has no session of its own yet.
     seen().filter(|seen| seen.pid == leader || seen.session == leader).fold(Load::default(), |load, seen| Load {
         ticks: load.ticks + seen.ticks,
         bytes: load.bytes + seen.resident(),
@@ -75,15 +76,15 @@ pub(crate) fn load(leader: Pid) -> Load {
 }
 
 impl Seen {
-    /// Its resident memory in bytes. `stat` says it from counters that leave out up to some megabytes on a machine of many
-    /// processors, all of a small program, so it is asked only where the exact figure may not be read.
+    /// Returns the resident memory in bytes. The value in `stat` can be some megabytes too low on a machine with many
+    /// processors, which is all of a small program, so it is used only if the exact value cannot be read.
     fn resident(&self) -> u64 {
         let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid)).unwrap_or_default();
         sum_kib(&rollup, &["Rss:"]).unwrap_or_else(|| self.pages * rustix::param::page_size() as u64)
     }
 }
 
-/// The living processes that `leader` has started, itself included.
+/// Returns the ids of the running processes that `leader` has started, and of `leader` itself.
 fn members(leader: Pid, name: &str) -> Vec<i32> {
     let leader = leader.as_raw_nonzero().get();
     let mark = format!("{MARK}={name}");
@@ -94,7 +95,7 @@ fn members(leader: Pid, name: &str) -> Vec<i32> {
     };
     let descends = |seen: &Seen| {
         let mut at = seen;
-        // Bounded: the picture was not taken at one moment.
+        // Bounded, because the processes were not read at one moment.
         for _ in 0..all.len() {
             if at.pid == leader || at.parent == leader {
                 return true;
@@ -110,21 +111,22 @@ fn members(leader: Pid, name: &str) -> Vec<i32> {
     all.values().filter(belongs).map(|seen| seen.pid).collect()
 }
 
-/// Whether a signal or a debugger has stopped the process.
+/// Returns true if a signal or a debugger has stopped the process.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
     matches!(state, Some(b'T' | b't'))
 }
 
-/// All living processes.
+/// Returns all processes that have not ended.
 fn seen() -> impl Iterator<Item = Seen> {
     let entries = fs::read_dir("/proc").into_iter().flatten();
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     numbers.filter_map(|pid| parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
-/// Reads `/proc/<pid>/stat`. The name in it is its owner's to choose: everything counts from the last parenthesis on.
+/// Parses `/proc/<pid>/stat`; `None` for a process that has ended. A process chooses its own name, so the fields are
+/// counted from the last parenthesis on.
 fn parse(pid: i32, stat: &[u8]) -> Option<Seen> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let words = std::str::from_utf8(stat.get(end + 1..)?).ok()?.split_ascii_whitespace().collect::<Vec<_>>();
@@ -138,7 +140,7 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Seen> {
         parent: i32::try_from(number(1)?).ok()?,
         group: i32::try_from(number(2)?).ok()?,
         session: i32::try_from(number(3)?).ok()?,
-        // Its own time and that of its children that were waited for.
+        // The time of the process and of its children that were waited for.
         ticks: count(11) + count(12) + count(13) + count(14),
         pages: count(21),
     })

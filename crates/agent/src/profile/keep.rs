@@ -1,31 +1,33 @@
-//! Which part of Chromium's user data is the profile: what a person would miss on another machine.
+//! Selects the part of Chromium's user data that is the profile: the state that a person would miss on another machine.
 //!
-//! Of the user data directory only `Default` is kept, the browser's one profile. What lies beside it belongs to the installation:
+//! Of the user data directory only `Default` is saved, the browser's one profile. The rest belongs to the installation:
 //!
-//! | left out | why |
+//! | not saved | reason |
 //! | --- | --- |
-//! | `Local State` | switches of `chrome://flags`, metrics and their identifiers; made anew. No key is in it: with `--password-store=basic` cookies and passwords can be read wherever the profile goes |
-//! | `Crashpad`, `BrowserMetrics`, `Safe Browsing`, `component_crx_cache`, models, lists … | reports, and what is downloaded for parts of the browser |
+//! | `Local State` | switches of `chrome://flags`, metrics and their identifiers; created again. It contains no key |
+//! | `Crashpad`, `BrowserMetrics`, `Safe Browsing`, `component_crx_cache`, models, lists … | reports and downloads |
 //! | `GPUPersistentCache`, `GrShaderCache`, `ShaderCache` … | caches |
-//! | `Singleton…`, `DevToolsActivePort` | say which process uses the directory, and where it listens |
+//! | `Singleton…`, `DevToolsActivePort` | the process that uses the directory, and its port |
 //!
-//! Of `Default` everything is kept, what a later Chromium will put there too, but for [`LEFT_OUT`] and the locks and logs of databases.
-//! Kept although it sounds like a cache: `Service Worker/ScriptCache`. It holds the scripts themselves, and without them Chromium
-//! forgets the service workers.
+//! With `--password-store=basic` no key is needed: cookies and passwords can be read on every machine.
 //!
-//! Cookies that last as long as the browser are kept, too: Chromium stores them with the others, and when it is started with
-//! `--restore-last-session` it takes them up again, with everything that belongs to them (partition, scheme and port of their source,
-//! priority), of which the debugging protocol would carry a part only.
+//! Everything in `Default` is saved, including files of later versions of Chromium, except for [`LEFT_OUT`] and the
+//! locks and logs of databases. `Service Worker/ScriptCache` is saved although its name suggests a cache: it contains
+//! the scripts themselves, and without them Chromium loses the service workers.
+//!
+//! Session cookies are saved, too: Chromium stores them with the others, and restores them when it is started with
+//! `--restore-last-session`, with all their properties (partition, scheme and port of their source, priority). The
+//! debugging protocol would transfer only some of the properties.
 
 use std::ffi::OsStr;
 use std::path::{Component, Path};
 
-/// The one directory of the user data directory that is kept.
+/// The only directory of the user data directory that is saved.
 const MAX_BUFFERED_BYTES: &str = "Default";
 
-/// Left out of it.
+/// The files and directories of `Default` that are not saved.
 const LEFT_OUT: &[&str] = &[
-    // Can be fetched or made again; most of the size.
+    // Can be downloaded or created again, and are most of the size.
     "Cache",
     "Code Cache",
     "GPUCache",
@@ -40,34 +42,35 @@ const LEFT_OUT: &[&str] = &[
     "Site Characteristics Database",
     "optimization_guide_hint_cache_store",
     "optimization_guide_model_store",
-    // The pages that were open, and what their tabs had for themselves: a session begins with a page of its own.
+    // The open pages and the storage of their tabs: a session begins with its own page.
     "Sessions",
     "Sessions_Encrypted",
     "Session Storage",
-    // Which extensions there are, a session says; what they have stored is kept, and theirs again where they are loaded.
+    // The session determines the extensions. Their stored data is saved, and they have it again when they are loaded.
     "Extensions",
     "Extension Rules",
     "Extension Scripts",
     "DNR Extension Rules",
-    // What policies gave them. Policies belong to a session, too.
+    // The settings of extensions by policy. Policies belong to a session, too.
     "Managed Extension Settings",
-    // What the browser's own password manager keeps, where a policy lets it: it fills it in and shows it to whoever sits before it.
+    // The entries of the browser's password manager, if a policy enables it: it fills them in and shows them to every
+    // user.
     "Login Data",
     "Login Data-journal",
     "Login Data For Account",
     "Login Data For Account-journal",
-    // Which certificates are trusted is not a profile's to say: it would bring its own authority into a login.
+    // A profile must not determine the trusted certificates: it could add its own certificate authority to a login.
     "ServerCertificate",
     "ServerCertificate-journal",
-    // Downloads that were under way.
+    // Unfinished downloads.
     "Download Service",
     "README",
 ];
 
-/// Locks and logs, which a database makes anew.
+/// The locks and logs of databases, which create them again.
 const OF_DATABASES: &[&str] = &["LOCK", "LOG", "LOG.old"];
 
-/// Whether what lies at `path`, relative to the user data directory, is kept. Nothing is below what is not.
+/// Returns true if the file or directory at `path`, relative to the user data directory, is saved.
 pub(super) fn is_saved(path: &Path) -> bool {
     let mut parts = path.components().map(Component::as_os_str);
     if parts.next() != Some(OsStr::new(MAX_BUFFERED_BYTES)) {

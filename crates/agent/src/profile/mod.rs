@@ -41,7 +41,7 @@ pub(crate) struct Profiles {
     pending: Mutex<bool>,
     /// Held by every reader of a capture.
     readers: Arc<()>,
-    /// How often the profile was replaced.
+    /// The number of replacements of the profile.
     replacements: AtomicU64,
 }
 
@@ -62,7 +62,7 @@ impl Profiles {
         let number = self.replacements.fetch_add(1, Ordering::Relaxed);
         let old = self.directory.with_file_name(format!("profile.old.{number}"));
         match fs::rename(&self.directory, &old) {
-            // Not awaited: processes of the old browser that are still ending may make it fail.
+            // Not awaited: processes of the old browser that are still ending may make the removal fail.
             Ok(()) => drop(spawn_blocking(move || remove_directory(&old))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -113,7 +113,7 @@ impl Profiles {
         let reader = Arc::clone(&self.readers);
         if !self.is_browser_closed()? {
             let closed = self.restarts.run(RestartKind::Close).await;
-            // It may have ended by itself meanwhile.
+            // The browser may have ended by itself meanwhile.
             if !self.is_browser_closed()? {
                 closed?;
             }

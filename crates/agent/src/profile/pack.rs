@@ -1,4 +1,4 @@
-//! A profile as an archive, made while it is sent. What is kept in memory is one piece of it.
+//! Packs a profile into an archive while it is sent. Only one piece of it is in memory.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -18,17 +18,17 @@ use crate::reply::Refusal;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::profile::{MAX_PROFILE_ENTRIES, MAX_UNPACKED_BYTES};
 
-/// Made at a time.
+/// The size from which on a piece is sent, in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Read of a file at a time.
+/// The bytes read from a file at a time.
 const READ: usize = 128 << 10;
-/// Fast enough to keep up with a disk; the next levels win a few percent and take twice as long.
+/// The compression level. It is as fast as a disk; the next levels save a few percent and take twice as long.
 const LEVEL: i32 = 3;
 const BLOCK: usize = 512;
-/// The longest name that stands in an entry's own header; a longer one stands in an entry before it.
+/// The maximum length of a name in an entry's own header, in bytes. A longer name is in an entry before it.
 const NAME: usize = 100;
 
-/// An archive being made.
+/// An archive that is being packed.
 pub(super) struct Archive {
     walk: Walk,
     stage: Stage,
@@ -38,7 +38,7 @@ pub(super) struct Archive {
 
 enum Stage {
     Next,
-    /// In the middle of a file: as many bytes as its header promised are still to come.
+    /// Within a file: `left` of the `length` bytes in its header are not packed yet.
     Content {
         file: File,
         length: u64,
@@ -48,8 +48,8 @@ enum Stage {
 }
 
 impl Archive {
-    /// Of the user data at `profile`, which nobody changes any more. It is measured first: one that is too large is refused before
-    /// anything is sent.
+    /// Starts to pack the user data at `profile`, which must not change any more. The user data is measured first, so
+    /// that it is refused before anything is sent if it is too large.
     pub(super) fn of(profile: &Path) -> Result<Self, Refusal> {
         let unreadable = |error: io::Error| {
             Refusal::new(ErrorCode::Internal, format_args!("the browser's user data cannot be read: {error}"))
@@ -83,7 +83,7 @@ impl Archive {
             return Ok(Stage::Next);
         }
         let Some((directory, name)) = self.walk.spot() else { return Ok(Stage::Next) };
-        // Whoever swaps the file for a FIFO or a link now gains nothing: neither is waited for, followed or read.
+        // The file may have been replaced by a FIFO or a link, which is neither waited for, followed nor read.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match openat(directory, name, flags, Mode::empty()) {
             Ok(file) => File::from(file),
@@ -99,7 +99,7 @@ impl Archive {
         Ok(Stage::Content { file, length: now.len(), left: now.len() })
     }
 
-    /// The header of what the walk stands at.
+    /// Writes the header of the walk's current entry.
     fn head(&mut self, mut header: Header, size: u64) -> io::Result<()> {
         let mut name = self.walk.path().as_os_str().as_bytes().to_vec();
         if header.entry_type() == EntryType::Directory {
@@ -138,7 +138,7 @@ impl Archive {
         Ok(Stage::Content { file, length, left: left - read as u64 })
     }
 
-    /// Fills up the last block of so many bytes.
+    /// Pads the last block of `length` bytes.
     fn pad(&mut self, length: u64) -> io::Result<()> {
         let over = usize::try_from(length % BLOCK as u64).unwrap_or_default();
         self.encoder.write_all(&[0; BLOCK][..(BLOCK - over) % BLOCK])
@@ -164,7 +164,7 @@ impl Make for Archive {
     }
 }
 
-/// Puts a name that fits into its field.
+/// Writes a name that fits into the field of a header.
 fn name_field(header: &mut Header, name: &[u8]) {
     header.as_old_mut().name[..name.len()].copy_from_slice(name);
 }
@@ -174,7 +174,7 @@ fn walk(profile: &Path) -> io::Result<Walk> {
     Walk::new(open(profile, flags, Mode::empty())?, profile.to_owned())
 }
 
-/// The next file or directory that is kept.
+/// Returns the next file or directory that is saved.
 fn next_buffered(walk: &mut Walk) -> Option<Found> {
     loop {
         let found = walk.next()?;

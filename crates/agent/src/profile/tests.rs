@@ -1,4 +1,4 @@
-//! Archives that need no browser: ours, read by a program of others, and those of somebody who means harm.
+//! Tests of archives without a browser: the agent's own archives, which `tar` can read, and malicious ones.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -36,12 +36,12 @@ fn compressed(archive: &[u8]) -> Vec<u8> {
     encoder.finish().expect("into memory")
 }
 
-/// A long name: an origin's may have 253 letters.
+/// Returns a long name: an origin may have 253 letters.
 fn long() -> String {
     format!("Default/IndexedDB/https_{}.example_0.indexeddb.leveldb/000003.log", "a".repeat(200))
 }
 
-/// Files of every length that matters, in `profile`.
+/// Creates files of all relevant lengths in `profile`.
 fn fill(profile: &Path) -> Vec<(String, Vec<u8>)> {
     let lengths = [0, 1, 511, 512, 513, 700_000];
     let mut files: Vec<_> = lengths.map(|n| (format!("Default/of {n}"), vec![n as u8; n])).into();
@@ -93,7 +93,7 @@ fn what_is_packed_comes_out_again_and_any_tar_can_read_it() {
     assert!(!target.join("Default/Cache").exists());
 }
 
-/// Whether they are all there.
+/// Checks that all files exist with their content and mode.
 fn check(target: &Path, files: &[(String, Vec<u8>)]) {
     for (name, content) in files {
         let mut found = Vec::new();
@@ -122,7 +122,7 @@ fn archive(entries: &[(Header, Vec<u8>)]) -> Vec<u8> {
     builder.into_inner().expect("into memory")
 }
 
-/// Unpacks it where nothing may be left.
+/// Unpacks an archive that must be refused, and checks that nothing is left.
 fn refused(content: &[u8], what: &str) -> UnpackError {
     let place = tempfile::tempdir().expect("a directory");
     let inner = place.path().join("inner");
@@ -177,7 +177,7 @@ fn archives_that_are_cut_or_altered_are_refused() {
     for at in (0..whole.len()).step_by(whole.len().div_ceil(40)) {
         let mut altered = whole.clone();
         altered[at] ^= 0x20;
-        // There are a few bits that say nothing.
+        // A few bits have no meaning.
         let inner = tempfile::tempdir().expect("a directory");
         let target = inner.path().join("target");
         match unpack(&file(&altered), LIMITS, &target) {
@@ -187,7 +187,7 @@ fn archives_that_are_cut_or_altered_are_refused() {
     }
     refused(b"PK\x03\x04 is something else", "not an archive");
     let plain = zstd::decode_all(&whole[..]).expect("it is ours");
-    // As a whole stream that says less than it did.
+    // A complete stream of a truncated archive.
     for length in [512, plain.len() / 2 / 512 * 512, plain.len() / 2, plain.len() - 1024] {
         let cut = compressed(&plain[..length]);
         assert!(matches!(refused(&cut, "cut inside"), UnpackError::Unreadable(_)), "cut inside to {length}");

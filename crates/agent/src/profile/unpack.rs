@@ -1,7 +1,7 @@
-//! An archive of a profile, unpacked: all of it or nothing.
+//! Unpacks the archive of a profile, completely or not at all.
 //!
-//! Nothing it says is believed. Its sizes are counted while it is read, its names are checked before anything is made, and what is
-//! neither a file nor a directory is refused.
+//! The archive is not trusted. Its sizes are counted while it is read, its names are checked before anything is
+//! created, and an entry that is neither a file nor a directory is refused.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,31 +16,31 @@ use zstd::stream::read::Decoder;
 use super::keep::is_saved;
 use casement_agent_protocol::profile::{MAX_PROFILE_ENTRIES, MAX_UNPACKED_BYTES};
 
-/// The longest path of an entry, the longest part of one, and how many directories deep one may lie.
+/// The maximum length of an entry's path and of a part of it, in bytes, and the maximum number of its parts.
 const MAX_BYTES: usize = 1024;
 const MAX_PART: usize = 255;
 const MAX_DEPTH: usize = 32;
-/// What the decoder may keep of what came before, as a power of two; archives of ours need a quarter of that.
+/// The maximum window of the decoder, as a power of two. The agent's own archives need a quarter of that.
 const WINDOW: u32 = 23;
-/// The two empty blocks that every archive ends with.
+/// The bytes of the two empty blocks that end every archive.
 const END: usize = 1024;
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// An archive was not unpacked.
+/// The reason why an archive was not unpacked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UnpackError {
-    /// It is cut, altered, or none.
+    /// The archive is truncated, altered, or no archive.
     #[error("the profile's archive cannot be read: {0}")]
     Unreadable(io::Error),
-    /// It holds what nobody should unpack.
+    /// The archive exceeds a limit or has an unsafe entry.
     #[error("the profile's archive {0}")]
     Refused(String),
-    /// Its content could not be written.
+    /// The content of the archive could not be written.
     #[error("the profile cannot be unpacked: {0}")]
     Io(io::Error),
 }
 
-/// How much an archive may hold.
+/// The limits of an archive's content.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     pub(super) entries: u64,
@@ -50,20 +50,21 @@ pub(super) struct Limits {
 impl Limits {
     pub(super) const DEFAULT: Self = Self { entries: MAX_PROFILE_ENTRIES, bytes: MAX_UNPACKED_BYTES };
 
-    /// Of all that comes out of it: headers and the ends of blocks come on top of what the files have.
+    /// Returns the maximum number of decompressed bytes, which include the headers and the padding of the entries.
     fn in_all(self) -> u64 {
         self.bytes + self.entries * 1024
     }
 }
 
-/// Unpacks what of `archive` belongs to a profile into `target`, which is not there. What fails leaves nothing.
+/// Unpacks the entries of `archive` that belong to a profile into `target`, which must not exist. A failure leaves
+/// nothing behind.
 pub(super) fn unpack(archive: &File, limits: Limits, target: &Path) -> Result<(), UnpackError> {
     let unpacked = fs::DirBuilder::new().mode(0o700).create(target).map_err(UnpackError::Io);
     let unpacked = unpacked.and_then(|()| unpack_into(archive, limits, target));
     if unpacked.is_err()
         && let Err(error) = fs::remove_dir_all(target)
     {
-        tracing::warn!(%error, "something is left of a profile that was not unpacked");
+        tracing::warn!(%error, "cannot remove a partly unpacked profile");
     }
     unpacked
 }
@@ -73,7 +74,7 @@ fn unpack_into(archive: &File, limits: Limits, target: &Path) -> Result<(), Unpa
     decoder.window_log_max(WINDOW).map_err(UnpackError::Unreadable)?;
     let mut archive = tar::Archive::new(Counted { inner: decoder, came: 0, most: limits.in_all(), empty: 0 });
     let (mut entries, mut long_name) = (0, None);
-    // Raw: a name that stands in an entry of its own is read here, within bounds.
+    // Raw, so that a name in an entry of its own is read here, within bounds.
     for entry in archive.entries().map_err(UnpackError::Unreadable)?.raw(true) {
         let mut entry = entry.map_err(UnpackError::Unreadable)?;
         entries += 1;
@@ -96,7 +97,7 @@ fn unpack_into(archive: &File, limits: Limits, target: &Path) -> Result<(), Unpa
         }
     }
     let mut behind = archive.into_inner();
-    // To the end: only there its checksum stands.
+    // Read to the end, where the checksum is.
     io::copy(&mut behind, &mut io::sink()).map_err(UnpackError::Unreadable)?;
     if behind.empty < END || long_name.is_some() {
         return Err(UnpackError::Unreadable(ErrorKind::UnexpectedEof.into()));
@@ -104,7 +105,7 @@ fn unpack_into(archive: &File, limits: Limits, target: &Path) -> Result<(), Unpa
     Ok(())
 }
 
-/// What comes out of the decoder, counted: all of it, and of the empty bytes at its end as many as matter.
+/// The output of the decoder, with the number of its bytes, and of the empty bytes at its end up to `END`.
 struct Counted<R> {
     inner: R,
     came: u64,
@@ -137,7 +138,7 @@ fn read_name(entry: &mut Entry<'_, impl Read>) -> Result<Vec<u8>, UnpackError> {
     Ok(name)
 }
 
-/// The path that a name stands for: relative, of plain parts.
+/// Returns the path of a name, which must be relative and have plain parts only.
 fn checked(name: &[u8]) -> Result<PathBuf, UnpackError> {
     let path = name.strip_suffix(b"/").unwrap_or(name);
     if path.len() > MAX_BYTES {
@@ -160,7 +161,7 @@ fn checked(name: &[u8]) -> Result<PathBuf, UnpackError> {
     Ok(PathBuf::from(OsStr::from_bytes(path)))
 }
 
-/// Why one entry could not be made.
+/// The reason why one entry could not be created.
 enum Fault {
     Reading(io::Error),
     Writing(io::Error),
@@ -209,7 +210,7 @@ fn refused(why: String) -> UnpackError {
 }
 
 fn unsafe_entry(name: &[u8], why: &str) -> UnpackError {
-    // A name is somebody's input: as much of it as helps, and nothing that moves a terminal's cursor.
+    // A name is untrusted input: it is shortened, and control characters are escaped.
     let shown: String = String::from_utf8_lossy(name).chars().take(100).flat_map(char::escape_default).collect();
     refused(format!("has an entry {shown} that {why}"))
 }

@@ -9,15 +9,15 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
-/// How long ffmpeg may take to complete a video.
+/// The timeout for ffmpeg to complete a video.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(15);
 /// The timeout of joining the parts of a video of the largest size.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(300);
-/// The most buffered bytes of its error output.
+/// The maximum number of buffered bytes of ffmpeg's error output.
 const MAX_ERROR_BYTES: usize = 600;
-/// The longest side of a video that players can be expected to play, in pixels.
+/// The maximum side of a video that players can be expected to play, in pixels.
 const MAX_SIDE: u32 = 3840;
-/// The shortest side: the encoder works in blocks of this many pixels, and smaller frames are padded.
+/// The minimum side in pixels: the encoder works in blocks of this size, and smaller frames are padded.
 const MIN_SIDE: u32 = 16;
 
 /// The size of a video, in pixels. Both sides are even, because colours are stored for blocks of two by two.
@@ -44,7 +44,7 @@ impl Size {
 pub(super) enum Source {
     /// An X display, from its upper left corner, with the cursor.
     Display { name: String, width: u32, height: u32 },
-    /// JPEGs with their times, on its standard input.
+    /// JPEGs with their times, on the standard input of ffmpeg.
     Frames,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Encoding {
 pub(super) struct Ffmpeg {
     child: Child,
     errors: Arc<Mutex<Vec<u8>>>,
-    /// Its standard input, where the letter `q` ends the encoding of a display.
+    /// The standard input of ffmpeg, where the letter `q` ends the encoding of a display.
     stdin: Option<ChildStdin>,
 }
 
@@ -105,7 +105,7 @@ impl Ffmpeg {
         Ok(Self { child, errors, stdin })
     }
 
-    /// Returns its process id while it runs.
+    /// Returns the process id of ffmpeg while it runs.
     pub(super) fn pid(&self) -> Option<u32> {
         self.child.id()
     }
@@ -115,7 +115,7 @@ impl Ffmpeg {
         self.stdin.take()
     }
 
-    /// Waits for its end and returns the reason of a failure.
+    /// Waits for the end of ffmpeg and returns the reason of a failure.
     pub(super) async fn ended(&mut self) -> Result<(), String> {
         let status = self.child.wait().await.map_err(|error| error.to_string())?;
         self.check_status(status).await
@@ -124,7 +124,7 @@ impl Ffmpeg {
     /// Ends the video and waits until it is written completely.
     pub(super) async fn finish(mut self) -> Result<(), String> {
         if let Some(mut stdin) = self.stdin.take() {
-            // If it has ended already, its status tells why.
+            // If ffmpeg has ended already, its exit status contains the reason.
             drop(stdin.write_all(b"q").await);
         }
         match tokio::time::timeout(FINISH_TIMEOUT, self.child.wait()).await {
@@ -138,7 +138,7 @@ impl Ffmpeg {
         if status.success() {
             return Ok(());
         }
-        // Its last output may not be read yet.
+        // The last error output may not be read yet.
         tokio::task::yield_now().await;
         let errors = self.errors.lock();
         let text = String::from_utf8_lossy(&errors).trim().replace('\n', "; ");

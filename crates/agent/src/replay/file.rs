@@ -10,10 +10,10 @@ use bytes::Bytes;
 use futures_util::{Stream, stream};
 use rustix::fs::{Mode, OFlags};
 
-/// Read at once, in bytes.
+/// The number of bytes read at once.
 const CHUNK_BYTES: u64 = 256 << 10;
 
-/// The file is not what was recorded any more.
+/// The reason why the file is not the recorded one any more.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VideoError {
     #[error("the recording's file was removed by the session's own programs, or cannot be read: {0}")]
@@ -22,7 +22,7 @@ pub(super) enum VideoError {
     Changed,
 }
 
-/// A whole file, and how to know it again.
+/// A complete file, and the identity by which a change of it is detected.
 #[derive(Debug, Clone)]
 pub(super) struct Video {
     path: PathBuf,
@@ -30,7 +30,8 @@ pub(super) struct Video {
     identity: Identity,
 }
 
-/// Which file it is and when it was last changed in any way. No program in the sandbox can set that time.
+/// The identity of a file, its size, and the time of its last change of any kind. No program in the sandbox can set
+/// that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -51,13 +52,13 @@ impl Identity {
 }
 
 impl Video {
-    /// The file at `path` as it is now.
+    /// Returns the file at `path` in its current state.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
         let metadata = open(path)?.metadata()?;
         Ok(Self { path: path.to_owned(), size: metadata.size(), identity: Identity::of(&metadata) })
     }
 
-    /// The same file, unchanged.
+    /// Opens the file and checks that it is unchanged.
     pub(super) fn open(&self) -> Result<File, VideoError> {
         let file = open(&self.path).map_err(VideoError::Gone)?;
         self.unchanged(&file)?;
@@ -69,7 +70,7 @@ impl Video {
         if now == self.identity { Ok(()) } else { Err(VideoError::Changed) }
     }
 
-    /// `length` bytes from `offset` on. Ends with an error when the file was changed meanwhile.
+    /// Returns `length` bytes from `offset` on. Ends with an error if the file is changed meanwhile.
     pub(super) fn read(
         self,
         file: File,
@@ -112,7 +113,7 @@ mod tests {
         std::fs::write(&path, "film").expect("written");
         let video = Video::at(&path).expect("there");
         assert!(video.open().is_ok());
-        // Kernels count changes by the tick.
+        // The kernel records the time of a change with the resolution of its timer.
         std::thread::sleep(std::time::Duration::from_millis(20));
         std::fs::write(&path, "FILM").expect("written");
         assert!(matches!(video.open(), Err(VideoError::Changed)));

@@ -1,12 +1,13 @@
-//! The least of Matroska that carries pictures with their times: how frames get to ffmpeg.
+//! The minimal subset of Matroska that transfers frames with their times to ffmpeg.
 //!
-//! Bare JPEG files one after the other would have no times, and the end of one would be known only by the next.
+//! A sequence of bare JPEG files would have no times, and the end of a file would be known only when the next one
+//! begins.
 
-/// What stands before the first picture. `width` and `height` are those of the first; later ones may differ. The last picture is
-/// shown for one frame of `framerate`.
+/// Returns the data before the first frame. `width` and `height` are those of the first frame; later ones may differ.
+/// The last frame is shown for one frame of `framerate`.
 pub(super) fn head(width: u32, height: u32, framerate: u32) -> Vec<u8> {
     let kind = element(0x1A45_DFA3, &[element(0x4282, &[b"matroska".to_vec()])]);
-    // Times are counted in millionths of a second times a thousand: milliseconds.
+    // The unit of times, in nanoseconds: a millisecond.
     let info = element(0x1549_A966, &[element(0x2A_D7B1, &[number(1_000_000)])]);
     let picture = element(0xE0, &[element(0xB0, &[number(width.into())]), element(0xBA, &[number(height.into())])]);
     let track = [
@@ -18,15 +19,15 @@ pub(super) fn head(width: u32, height: u32, framerate: u32) -> Vec<u8> {
         picture,
     ];
     let tracks = element(0x1654_AE6B, &[element(0xAE, &track)]);
-    // Of unknown length: it goes on until the pipe is closed.
+    // Of unknown length: it ends when the pipe is closed.
     let segment = [&[0x18, 0x53, 0x80, 0x67, 0x01][..], &[0xFF; 7]].concat();
     [kind, segment, info, tracks].concat()
 }
 
-/// What stands before one picture of `length` bytes, shown `at_ms` milliseconds after the beginning.
+/// Returns the data before one frame of `length` bytes that is shown `at_ms` milliseconds after the beginning.
 pub(super) fn before_picture(at_ms: u64, length: usize) -> Vec<u8> {
     let time = element(0xE7, &[number(at_ms)]);
-    // Track 1, no time of its own beside the cluster's, can be shown by itself.
+    // Track 1, no offset from the time of the cluster, a key frame.
     let block_head = [0x81, 0, 0, 0x80];
     let block_length = length + block_head.len();
     let block = [vec![0xA3], size(block_length), block_head.to_vec()].concat();
@@ -47,7 +48,7 @@ fn number(value: u64) -> Vec<u8> {
     value.to_be_bytes().to_vec()
 }
 
-/// A length in its eight-byte form.
+/// Returns a length in its eight-byte form.
 fn size(length: usize) -> Vec<u8> {
     (length as u64 | 1 << 56).to_be_bytes().to_vec()
 }
@@ -63,7 +64,7 @@ mod tests {
         assert_eq!(identifier(0x1F43_B675), [0x1F, 0x43, 0xB6, 0x75]);
         let picture = before_picture(7, 100);
         assert!(picture.ends_with(&[0x81, 0, 0, 0x80]));
-        // The cluster's length counts what follows it: a time of 17 bytes, a block's head of 13, the picture.
+        // The length of the cluster includes a time of 17 bytes, the header of a block of 13 bytes, and the frame.
         assert_eq!(picture[4..12], size(17 + 13 + 100));
         assert_eq!(picture.len(), 12 + 17 + 13);
     }

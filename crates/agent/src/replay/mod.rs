@@ -1,7 +1,7 @@
-//! Recordings of the session. One runs at a time; ended ones are stored for the life of the sandbox.
+//! Recordings of the session. One runs at a time; ended ones are stored until the sandbox ends.
 //!
-//! A recording is either complete or reported as failed. The session's own programs can reach its file, so every read checks that the
-//! file is unchanged.
+//! A recording is either complete or reported as failed. The session's own programs can access its file, so every read
+//! checks that the file is unchanged.
 
 mod ffmpeg;
 mod file;
@@ -33,19 +33,19 @@ use casement_agent_protocol::replay::{
     Replays as ReplayList, START, STOP, StartReplay,
 };
 
-/// The most stored recordings.
+/// The maximum number of stored recordings.
 const MAX_RECORDINGS: usize = 100;
-/// The longest id of a recording.
+/// The maximum length of a recording's id, in bytes.
 const MAX_NAME: usize = 40;
-/// All recordings together may take one part in this many of the session's disk.
+/// All recordings together may use one part in this many of the session's disk.
 const DISK_SHARE: u64 = 4;
-/// The least room for a new recording, in bytes.
+/// The minimum space for a new recording, in bytes.
 const MIN_BYTES: u64 = 4 << 20;
 /// The timeout of the first frame.
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a stop waits for the file.
+/// The maximum time for which a stop waits for the completed file.
 const STOP_TIMEOUT: Duration = Duration::from_secs(45);
-/// How long a change of the display waits until the running recording has paused.
+/// The maximum time for which a change of the display waits until the running recording has paused.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(16);
 
 /// All recordings of the session.
@@ -142,8 +142,8 @@ impl Replays {
         }
     }
 
-    /// Pauses the running recording, if there is one, until the guard is dropped; it continues in a new part. A change of the display's
-    /// size and a restart of the browser hold the guard.
+    /// Pauses the running recording, if there is one, until the guard is dropped; it continues in a new part. A change
+    /// of the display's size and a restart of the browser hold the guard.
     pub(crate) async fn pause(&self) -> PauseGuard<'_> {
         self.paused.send_modify(|count| *count += 1);
         let guard = PauseGuard(&self.paused);
@@ -218,7 +218,7 @@ impl Replays {
         ok(&recording.description())
     }
 
-    /// Checks a request and the room for its recording.
+    /// Checks a request and the space for its recording.
     fn plan(&self, request: &StartReplay) -> Result<Plan, Refusal> {
         self.browser.usable()?;
         let check_range = |field: &str, value: u32, max: u32| {
@@ -245,7 +245,7 @@ impl Replays {
         })
     }
 
-    /// Returns the largest size of a new recording, in bytes. While it is completed, its content is on the disk twice.
+    /// Returns the maximum size of a new recording, in bytes. While it is completed, its content is on the disk twice.
     fn room(&self, folder: &Path) -> Result<u64, Refusal> {
         let failed =
             |error: std::io::Error| Refusal::new(ErrorCode::DiskFull, format_args!("the recordings' folder: {error}"));
@@ -302,7 +302,7 @@ fn folder() -> PathBuf {
     std::env::var_os("HOME").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from).join(".recordings")
 }
 
-/// Pauses recordings while it lives.
+/// Pauses recordings until it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct PauseGuard<'a>(&'a watch::Sender<u32>);

@@ -15,9 +15,9 @@ use crate::clock::now;
 use crate::telemetry::Phase;
 use casement_agent_protocol::replay::ReplayState;
 
-/// How often the size of the video is measured.
+/// The interval at which the size of the video is measured.
 const MEASURE_INTERVAL: Duration = Duration::from_millis(250);
-/// How long after the loss of its source a change of the display or the browser may be noticed.
+/// The time after the loss of its source within which a change of the display or the browser may be detected.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The timeout of a change of the display.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -36,7 +36,7 @@ pub(super) struct Plan {
 /// The reason why a part ended.
 enum End {
     Stopped,
-    /// The longest time or the largest size is reached, with a text for people.
+    /// The maximum duration or size is reached, with a text for people.
     LimitReached(String),
     /// The display is about to change.
     Paused,
@@ -149,7 +149,8 @@ impl Recorder {
         }
         match end {
             End::Failed(why) => {
-                // The recorded part can still be played. The end of ffmpeg tells more than the failed pipe.
+                // The recorded part can still be played. The exit of ffmpeg describes the failure in more detail than
+                // the broken pipe.
                 let finished = ffmpeg.finish().await;
                 self.crashed = pid.filter(|_| finished.is_err());
                 Ok(End::Failed(finished.err().unwrap_or(why)))

@@ -21,14 +21,14 @@ const QUALITY: u8 = 85;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// After this time the last frame is repeated, which bounds the delay of the video.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the page in front is determined.
+/// The interval at which the page in front is determined.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// After this time without a frame the screencast of a page is started again.
 const RENEW_INTERVAL: Duration = Duration::from_secs(10);
-/// How long the pipe may stay full.
+/// The maximum time for which the pipe may be full.
 const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Writes the frames of the page in front to `to` until `end`, at most `framerate` per second and none larger than `size`.
+/// Writes frames of the page in front to `to` until `end`: at most `framerate` per second, none larger than `size`.
 pub(super) async fn pump(
     browser: BrowserHandle,
     framerate: u32,
@@ -145,7 +145,7 @@ impl Screencast {
                 self.unacknowledged = None;
                 self.start_cast().await
             }
-            // Closed meanwhile.
+            // The page was closed meanwhile.
             Err(CdpError::Refused { .. }) => Ok(()),
             Err(error) => Err(text(error)),
         }
@@ -176,8 +176,8 @@ impl FrameWriter {
         self.is_new = true;
     }
 
-    /// Writes the last frame three times. ffmpeg derives the duration of the last frame from three frames; as these have the same time, it
-    /// is shown no longer.
+    /// Writes the last frame three times. ffmpeg derives the duration of the last frame from three frames; as these
+    /// have the same time, it is shown no longer.
     async fn finish(&mut self) -> Result<(), String> {
         for _ in 0..3 {
             self.write().await?;

@@ -16,11 +16,11 @@ use crate::{downloads, forward};
 use casement_agent_protocol::extension::RestartRequest;
 use casement_agent_protocol::{AgentConfig, FailureCode, MAX_SIDE, PROTOCOL_VERSION, State, Viewport};
 
-/// How long Chromium may take to list an extension that it accepts, and how often it is queried.
+/// The timeout for Chromium to list an accepted extension, and the interval of the queries.
 const EXTENSIONS_TIMEOUT: Duration = Duration::from_secs(3);
 const RETRY_BACKOFF: Duration = Duration::from_millis(50);
 
-/// How Chromium is started.
+/// The parameters of a start of Chromium.
 struct Start<'a> {
     viewport: Viewport,
     /// The tabs of the previous browser; `None` for the first start.
@@ -29,7 +29,8 @@ struct Start<'a> {
 }
 
 impl Supervisor {
-    /// Starts the browser for the first time. `caller` becomes the caller of the request that started it, if it is held back.
+    /// Starts the browser for the first time. If the start is deferred, `caller` becomes the caller of the request that
+    /// started the browser.
     pub(super) async fn start(&mut self, caller: &mut Option<ResultSender>) -> Result<Processes, StartError> {
         let display = self.prepare().await?;
         let mut request = RestartRequest::default();
@@ -76,7 +77,7 @@ impl Supervisor {
         let status = self.browser.status();
         status.update(|status| status.state = State::Starting);
         if request.profile {
-            // Another profile replaces what it could still write.
+            // Another profile replaces the data that Chromium could still write.
             processes.chromium.kill_group().await;
         } else {
             self.close_for_profile(&mut processes.chromium).await;
@@ -98,7 +99,7 @@ impl Supervisor {
         *processes = self.launch(display, Start { viewport, previous: Some(&previous), restore: true }).await?;
         status.update(|status| status.viewport = viewport);
         let checked = self.check_extensions().await;
-        // Without a refused extension the browser is as usable as before.
+        // The browser is usable without the refused extension.
         if matches!(&checked, Ok(()) | Err(StartError { code: FailureCode::Extension, .. })) {
             self.set_ready();
         }
@@ -106,7 +107,7 @@ impl Supervisor {
         checked
     }
 
-    /// Moves the pending extensions and the pending profile of this start to their places.
+    /// Moves the pending extensions and the pending profile of this start to the directories that Chromium reads.
     async fn install_pending(&self, request: &RestartRequest) -> Result<(), StartError> {
         let failed = |error: io::Error| {
             StartError::new(FailureCode::Other, format_args!("putting what was brought in into its place: {error}"))
@@ -138,11 +139,12 @@ impl Supervisor {
             if config.headless
                 && let Err(error) = browser.resize(viewport).await
             {
-                tracing::warn!(%error, "not every restored page has its size");
+                tracing::warn!(%error, "cannot resize the restored pages");
             }
         }
         if let Some(display) = &display {
-            // Chromium keeps a new window one pixel smaller than its display, so that no window manager takes it for full screen.
+            // Chromium makes a new window one pixel smaller than the display, so that no window manager treats it as
+            // full screen.
             display.resize(viewport).await?;
         }
         status.add_stage("evaluated");
@@ -190,7 +192,7 @@ impl Supervisor {
 
 fn check_config(config: &AgentConfig) -> Result<(), StartError> {
     let refuse = |what: String| Err(StartError::new(FailureCode::Config, what));
-    // The configuration of a newer server is understood as long as it has this version; so is that of an older one.
+    // A configuration of this version or an older one is accepted, also from a newer server.
     if config.version > PROTOCOL_VERSION {
         return refuse(format!("version {} is not spoken here", config.version));
     }

@@ -22,7 +22,7 @@ pub(super) fn zip(directory: &Path) -> Vec<u8> {
     all(Archive::of(text(directory)).expect("measured")).expect("made")
 }
 
-/// What a program of others makes of it.
+/// Runs a Python program and returns its output.
 pub(super) fn python(program: &str, arguments: &[&Path]) -> String {
     let run = Command::new("python3").arg("-c").arg(program).args(arguments).output().expect("python3");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
@@ -34,7 +34,7 @@ fn unpack(archive: &Path, to: &Path) -> Result<(), (ErrorCode, String)> {
     unpack::archive(&file, text(to), &AtomicBool::new(false)).map_err(|fault| (fault.code(), fault.to_string()))
 }
 
-/// An archive made by Python, of `(name, mode, content)`.
+/// Creates an archive with Python from a list of `(name, mode, content)`.
 pub(super) fn archive(dir: &Path, entries: &str) -> std::path::PathBuf {
     let path = dir.join("made.zip");
     let program = format!(
@@ -75,7 +75,7 @@ fn an_archive_contains_names_modes_times_links_and_empty_directories() {
                     'sub/' 0o40755 0\n'sub/empty/' 0o40755 0\n'sub/\\xfcn\\xef\\n\\u202e.txt' 0o100644 7\n/etc/passwd 3145728\n";
     assert_eq!(seen, expected);
 
-    // And what was packed is unpacked again, but for the link that leads out.
+    // The packed archive can be unpacked, except for the link that leads out.
     fs::remove_file(tree.join("out")).expect("removed");
     fs::write(&path, zip(&tree)).expect("written");
     let back = dir.path().join("back");
@@ -114,7 +114,7 @@ fn files_that_grow_shrink_or_vanish_leave_the_archive_whole() {
     let (tree, path) = (dir.path().join("tree"), dir.path().join("a.zip"));
     fs::create_dir(&tree).expect("a directory");
     for name in ["a", "b", "c", "d"] {
-        // What cannot be packed, so that the first file fills several pieces.
+        // Data that cannot be compressed, so that the first file fills several pieces.
         let mut state = 1_u64;
         let mut next = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -153,7 +153,7 @@ fn a_terabyte_of_holes_and_a_tree_too_deep_are_refused_before_anything_is_sent()
     deep(dir.path(), 4000);
     let fault = Archive::of(text(dir.path())).err().expect("refused");
     assert_eq!(fault.code(), ErrorCode::TooLarge);
-    // And such a tree can be deleted.
+    // Such a tree can be deleted.
     delete_directory(text(&dir.path().join("d"))).expect("deleted");
     assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 0);
 }
@@ -200,7 +200,7 @@ fn damaged_archives_are_refused_wherever_the_damage_is() {
         fs::write(&damaged, &whole[..cut]).expect("written");
         assert!(unpack(&damaged, &target).is_err(), "cut at {cut}");
     }
-    // Any other byte anywhere: it is either refused or harmless, and never more than what the archive may do.
+    // An archive with one changed byte is either refused or harmless, and never does more than an archive may do.
     for at in 0..whole.len() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0xff;
@@ -224,7 +224,7 @@ fn an_archive_that_lies_about_its_sizes_gives_no_more_than_it_says() {
     bytes[list + 24..list + 28].copy_from_slice(&1000_u32.to_le_bytes());
     fs::write(&made, &bytes).expect("written");
     assert_eq!(unpack(&made, &target).expect_err("a lie").0, ErrorCode::NotAllowed);
-    // One that says how much it is, and is more than there is room for.
+    // An archive that states its true size, which exceeds the free space.
     bytes[list + 24..list + 28].copy_from_slice(&(u32::MAX - 1).to_le_bytes());
     let many = bytes.clone();
     fs::write(&made, many).expect("written");

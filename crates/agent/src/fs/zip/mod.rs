@@ -1,7 +1,8 @@
-//! ZIP archives: made while they are sent, and unpacked.
+//! ZIP archives: packed while they are sent, and unpacked.
 //!
-//! The crates that write archives as a stream keep several hundred bytes of every entry until the end, and some of them write sizes
-//! behind an entry that readers of streams cannot follow. The format is small, so it is written here; `docs/decisions` says more.
+//! The crates that write archives as a stream store several hundred bytes of every entry until the end, and some of
+//! them write sizes after an entry in a form that stream readers cannot parse. The format is small, so it is
+//! implemented here; see `docs/decisions`.
 
 pub(super) mod pack;
 pub(super) mod record;

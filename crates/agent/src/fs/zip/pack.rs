@@ -1,7 +1,8 @@
-//! A directory as an archive, made while it is sent.
+//! Packs a directory into an archive while it is sent.
 //!
-//! What is kept of each entry until the end is its record, packed. A file is read to the length that it had when it was opened: what
-//! grows is cut there, what shrinks ends earlier, and its sizes stand behind its content in any case.
+//! Only the compressed record of each entry is in memory until the end. A file is read up to the length that it had
+//! when it was opened: a file that grows is cut, one that shrinks ends earlier. Its sizes follow its content in any
+//! case.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -22,29 +23,29 @@ use crate::fs::names::{Found, MAX_DEPTH, Walk};
 use crate::fs::path::Place;
 use casement_agent_protocol::ErrorCode;
 
-/// The most entries of one archive.
+/// The maximum number of entries of one archive.
 const MAX_ENTRIES: u64 = 250_000;
-/// The most bytes of all their paths: they are kept until the end.
+/// The maximum number of bytes of all paths, which are in memory until the end.
 const MAX_PATH_BYTES: u64 = 16 << 20;
-/// The most bytes that all files of one archive claim to have. A file of a terabyte can be all hole and cost nothing on disk, but not
-/// to read.
+/// The maximum length of all files of one archive together, in bytes. A sparse file of a terabyte takes no space on the
+/// disk, but must be read.
 const MAX_BYTES: u64 = 64 << 30;
-/// Made at a time.
+/// The size from which on a piece is sent, in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Read of a file at a time.
+/// The bytes read from a file at a time.
 const READ: usize = 128 << 10;
-/// Above this length a file might need eight bytes for its sizes: packing can add a little.
+/// The length from which on the sizes of a file might need eight bytes: compression can add a little.
 const LONG_FROM: u64 = LONG as u64 - (16 << 20);
 
-/// An archive being made.
+/// An archive that is being packed.
 pub(in crate::fs) struct Archive {
     walk: Walk,
     stage: Stage,
-    /// Bytes made before the present piece.
+    /// The number of bytes before the current piece.
     made: u64,
     entries: u64,
     path_bytes: u64,
-    /// How much the files may still have.
+    /// The number of bytes that further files may have.
     left: u64,
     records: DeflateEncoder<Vec<u8>>,
     compress: Compress,
@@ -53,14 +54,14 @@ pub(in crate::fs) struct Archive {
 
 enum Stage {
     Next,
-    /// In the middle of a file.
+    /// Within a file.
     Content {
         file: File,
         left: u64,
         entry: Entry,
         crc: Crc,
     },
-    /// Behind all files.
+    /// After all files.
     Records {
         records: DeflateDecoder<io::Cursor<Vec<u8>>>,
         at: u64,
@@ -69,7 +70,8 @@ enum Stage {
 }
 
 impl Archive {
-    /// Of the directory at `path`. It is measured first: one that is too large is refused before anything is sent.
+    /// Starts to pack the directory at `path`. The directory is measured first, so that it is refused before anything
+    /// is sent if it is too large.
     pub(in crate::fs) fn of(path: &str) -> Result<Self, Fault> {
         let fault = |error| Fault::io(Field::Path, path, error);
         let (directory, real) = Place::directory(path, Field::Path)?;
@@ -87,7 +89,7 @@ impl Archive {
         })
     }
 
-    /// Goes one step on and puts what it gives into `out`.
+    /// Performs one step and appends its output to `out`.
     fn step(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Next => match self.walk.next() {
@@ -137,7 +139,7 @@ impl Archive {
                 self.end_entry(&entry)?;
             }
             FileType::RegularFile => {
-                // Whoever swaps the file for a FIFO or a link now gains nothing: neither is waited for, followed or read.
+                // The file may have been replaced by a FIFO or a link, which is neither waited for, followed nor read.
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
                 let Ok(file) = openat(directory, name, flags, Mode::empty()) else { return Ok(Stage::Next) };
                 let file = File::from(file);
@@ -247,7 +249,7 @@ fn measure(path: &str, directory: OwnedFd, real: PathBuf) -> Result<(), Fault> {
     let (mut entries, mut path_bytes, mut bytes) = (0, 0, 0_u64);
     while let Some(found) = walk.next() {
         entries += 1;
-        // A directory has a slash behind it.
+        // The name of a directory has a slash at its end.
         path_bytes += walk.path().as_os_str().len() as u64 + 1;
         if FileType::from_raw_mode(found.stat.st_mode) == FileType::RegularFile {
             bytes = bytes.saturating_add(u64::try_from(found.stat.st_size).unwrap_or_default());

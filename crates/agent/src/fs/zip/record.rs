@@ -1,4 +1,4 @@
-//! The records that an archive consists of besides the content of its files (APPNOTE.TXT 6.3.10).
+//! The records of an archive besides the content of its files (APPNOTE.TXT 6.3.10).
 
 use time::{OffsetDateTime, PrimitiveDateTime, UtcOffset};
 
@@ -8,12 +8,12 @@ pub(super) const CENTRAL: u32 = 0x0201_4b50;
 pub(super) const END_64: u32 = 0x0606_4b50;
 pub(super) const LOCATOR_64: u32 = 0x0706_4b50;
 pub(super) const END: u32 = 0x0605_4b50;
-/// Fields whose value stands in a longer form elsewhere.
+/// The values of fields whose actual value is in a longer field elsewhere.
 pub(super) const LONG: u32 = u32::MAX;
 pub(super) const LONG_COUNT: u16 = u16::MAX;
 pub(super) const STORED: u16 = 0;
 pub(super) const DEFLATED: u16 = 8;
-/// Sizes stand behind the content.
+/// The flag of entries whose sizes follow their content.
 pub(super) const FLAG_DESCRIPTOR: u16 = 1 << 3;
 pub(super) const FLAG_UTF8: u16 = 1 << 11;
 pub(super) const FLAG_ENCRYPTED: u16 = 1;
@@ -21,7 +21,7 @@ pub(super) const EXTRA_64: u16 = 0x0001;
 pub(super) const EXTRA_TIME: u16 = 0x5455;
 pub(super) const SYSTEM_UNIX: u8 = 3;
 
-/// Numbers as archives hold them.
+/// Appends numbers in the format of archives.
 pub(super) trait Put {
     fn u16(&mut self, value: u16);
     fn u32(&mut self, value: u32);
@@ -40,24 +40,24 @@ impl Put for Vec<u8> {
     }
 }
 
-/// One entry, as it stands before its content and at the end of the archive.
+/// One entry, as it is written before its content and at the end of the archive.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    /// With `/` at the end for a directory.
+    /// The name, with `/` at its end for a directory.
     pub(super) name: Vec<u8>,
-    /// `st_mode`.
+    /// The value of `st_mode`.
     pub(super) mode: u32,
-    /// Seconds since 1970.
+    /// The time of the last change, in seconds since 1970.
     pub(super) modified: i64,
     pub(super) method: u16,
-    /// Where it begins.
+    /// The offset of the entry in the archive.
     pub(super) offset: u64,
     pub(super) crc: u32,
     pub(super) packed: u64,
     pub(super) size: u64,
-    /// The sizes follow the content.
+    /// True if the sizes follow the content.
     pub(super) streamed: bool,
-    /// They may need eight bytes.
+    /// True if the sizes may need eight bytes.
     pub(super) long: bool,
 }
 
@@ -67,7 +67,7 @@ impl Entry {
         utf8 | if self.streamed { FLAG_DESCRIPTOR } else { 0 }
     }
 
-    /// What comes before the content.
+    /// Appends the header before the content.
     pub(super) fn put_local(&self, out: &mut Vec<u8>) {
         let known = |value: u64| match (self.long, self.streamed) {
             (true, _) => LONG,
@@ -89,7 +89,7 @@ impl Entry {
         out.extend_from_slice(&times);
     }
 
-    /// What comes behind the content.
+    /// Appends the sizes after the content.
     pub(super) fn put_descriptor(&self, out: &mut Vec<u8>) {
         out.u32(DESCRIPTOR);
         out.u32(self.crc);
@@ -102,7 +102,7 @@ impl Entry {
         }
     }
 
-    /// What stands at the end of the archive.
+    /// Appends the record for the list at the end of the archive.
     pub(super) fn put_central(&self, out: &mut Vec<u8>) {
         let longs: Vec<u64> =
             [self.size, self.packed, self.offset].into_iter().filter(|value| *value >= u64::from(LONG)).collect();
@@ -112,7 +112,7 @@ impl Entry {
         self.put_common(out, self.crc, short(self.packed), short(self.size));
         let times = self.times();
         out.u16((times.len() + if longs.is_empty() { 0 } else { 4 + longs.len() * 8 }) as u16);
-        // No comment, the first disk, nothing known of the content.
+        // No comment, the first disk, no attributes of the content.
         out.u16(0);
         out.u16(0);
         out.u16(0);
@@ -140,7 +140,8 @@ impl Entry {
         out.u16(self.name.len() as u16);
     }
 
-    /// The exact time, where it fits: the usual field has no time zone and counts by two seconds.
+    /// Returns the exact time as an extra field, if it fits: the usual field has no time zone and a resolution of two
+    /// seconds.
     fn times(&self) -> Vec<u8> {
         let mut extra = Vec::new();
         if let Ok(seconds) = i32::try_from(self.modified) {
@@ -153,7 +154,7 @@ impl Entry {
     }
 }
 
-/// What ends the archive. `at` is where the list of entries begins.
+/// Appends the end of the archive. `at` is the offset of the list of entries, and `length` its size in bytes.
 pub(super) fn put_end(out: &mut Vec<u8>, entries: u64, at: u64, length: u64) {
     let long = entries >= u64::from(LONG_COUNT) || at >= u64::from(LONG) || length >= u64::from(LONG);
     if long {
@@ -187,7 +188,8 @@ fn short(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(LONG)
 }
 
-/// Date and time as archives hold them, in UTC; what they cannot hold becomes the nearest that they can.
+/// Returns the date and time in the format of archives, in UTC. A time outside of the range becomes the nearest one in
+/// it.
 fn dos(seconds: i64) -> (u16, u16) {
     let moment = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     match moment.year() {
@@ -202,7 +204,7 @@ fn dos(seconds: i64) -> (u16, u16) {
     }
 }
 
-/// Seconds since 1970 of a date and a time as archives hold them.
+/// Converts a date and time in the format of archives to seconds since 1970; `None` if they are not valid.
 pub(super) fn from_dos(date: u16, time: u16) -> Option<i64> {
     let month = time::Month::try_from((date >> 5 & 15) as u8).ok()?;
     let day = time::Date::from_calendar_date(1980 + i32::from(date >> 9), month, (date & 31) as u8).ok()?;

@@ -1,7 +1,7 @@
-//! Reading an archive that anybody may have made.
+//! Reads untrusted archives.
 //!
-//! What counts is the list of entries at its end. It is read entry by entry and never into memory as a whole: what an archive claims
-//! about itself makes nothing be reserved.
+//! The list of entries at the end of an archive is decisive. It is read entry by entry and never as a whole into
+//! memory, and no memory is reserved by sizes that an archive claims.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -15,13 +15,13 @@ use super::record::{
     STORED, SYSTEM_UNIX, from_dos,
 };
 
-/// The end of an archive and the longest comment behind it.
+/// The maximum size of the end record with its comment, in bytes.
 const END_AT_MAX: u64 = 22 + 65_535;
 
-/// An archive cannot be unpacked.
+/// The reason why an archive cannot be unpacked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
-    /// It is none, or none that we can read.
+    /// The file is no archive, or one with unsupported features.
     #[error("{0}")]
     Broken(&'static str),
     #[error("it cannot be read: {0}")]
@@ -30,7 +30,7 @@ pub(super) enum Unusable {
 
 use Unusable::Broken;
 
-/// An archive's list of entries.
+/// The list of entries of an archive.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Directory {
     pub(super) entries: u64,
@@ -38,7 +38,7 @@ pub(super) struct Directory {
     end: u64,
 }
 
-/// A part of the archive.
+/// A range of bytes of the archive.
 #[derive(Debug, Clone)]
 struct Part<'a> {
     file: &'a File,
@@ -109,7 +109,7 @@ impl Directory {
         Ok(found)
     }
 
-    /// The entries, one after the other.
+    /// Returns the entries, one after the other.
     pub(super) fn entries(self, file: &File) -> impl Iterator<Item = Result<Entry, Unusable>> {
         let mut list = BufReader::with_capacity(64 << 10, Part { file, at: self.at, end: self.end });
         (0..self.entries).map(move |_| {
@@ -138,7 +138,7 @@ fn entry(list: &mut impl Read) -> Result<Entry, Unusable> {
     if u16_at(&head, 8) & FLAG_ENCRYPTED != 0 {
         return Err(Broken("an entry is encrypted"));
     }
-    // Other systems say nothing that means anything here.
+    // The attributes of other systems have no meaning here.
     let mode = if head[5] == SYSTEM_UNIX { u32_at(&head, 38) >> 16 } else { 0 };
     let mut entry = Entry {
         name,
@@ -159,7 +159,7 @@ fn entry(list: &mut impl Read) -> Result<Entry, Unusable> {
     Ok(entry)
 }
 
-/// What stands in the additional fields.
+/// Applies the extra fields of an entry.
 fn look_closer(entry: &mut Entry, mut extra: &[u8]) {
     while extra.len() >= 4 {
         let (kind, length) = (u16_at(extra, 0), usize::from(u16_at(extra, 2)));
@@ -184,7 +184,7 @@ fn look_closer(entry: &mut Entry, mut extra: &[u8]) {
     }
 }
 
-/// The content of an entry. It ends with an error if it is not what the list says.
+/// The content of an entry. Reading ends with an error if the content does not match the list.
 pub(super) struct Content<'a> {
     reader: Packing<'a>,
     crc: Crc,
@@ -223,7 +223,7 @@ impl Read for Content<'_> {
             Packing::Stored(part) => part.read(buffer),
             Packing::Deflated(decoder) => decoder.read(buffer),
         };
-        // Whatever the decoder finds wrong is wrong with the archive.
+        // Every error of the decoder means that the archive is damaged.
         let read = read.map_err(|_| damaged())?;
         self.left = self.left.checked_sub(read as u64).ok_or_else(damaged)?;
         self.crc.update(&buffer[..read]);

@@ -1,7 +1,7 @@
-//! Unpacking an archive: all of it or nothing.
+//! Unpacks an archive, completely or not at all.
 //!
-//! Every entry is looked at before anything is written. Then it is unpacked into a directory of its own inside of the target, and
-//! only when that is whole its content is moved to where it belongs.
+//! Every entry is checked before anything is written. Then the archive is unpacked into a temporary directory in the
+//! target, and its content is moved to its final location only when it is complete.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString, OsStr};
@@ -28,13 +28,13 @@ use crate::fs::path::Place;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::fs::MAX_PATH_BYTES;
 
-/// The most entries of an archive.
+/// The maximum number of entries of an archive.
 const MAX_ENTRIES: u64 = 100_000;
-/// The longest name in a directory.
+/// The maximum length of a name in a directory, in bytes.
 const MAX_NAME: usize = 255;
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// What an entry is to become.
+/// The type of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Directory,
@@ -42,7 +42,7 @@ enum Kind {
     File,
 }
 
-/// Unpacks the archive in `file` into the directory at `path`, unless it is `given_up`.
+/// Unpacks the archive in `file` into the directory at `path`. Fails when `given_up` becomes true.
 pub(in crate::fs) fn archive(file: &File, path: &str, given_up: &AtomicBool) -> Result<(), Fault> {
     let (target, _) = Place::directory(path, Field::Unpacked)?;
     let directory = Directory::find(file).map_err(unusable)?;
@@ -60,10 +60,10 @@ pub(in crate::fs) fn archive(file: &File, path: &str, given_up: &AtomicBool) -> 
         }
         unpacking.entry(file, &directory, &entry.map_err(unusable)?, &mut buffer)?;
     }
-    // What is in the way is found before anything is moved.
+    // Conflicts are found before anything is moved.
     unpacking.merge(false)?;
     unpacking.merge(true)?;
-    // Last: whatever is put into a directory changes its time.
+    // Done last, because each new entry changes the time of its directory.
     for entry in directory.entries(file) {
         let entry = entry.map_err(unusable)?;
         if kind(&entry)? == Kind::Directory && entry.modified != 0 {
@@ -73,7 +73,7 @@ pub(in crate::fs) fn archive(file: &File, path: &str, given_up: &AtomicBool) -> 
     Ok(())
 }
 
-/// Gives a directory that was unpacked the time that the archive has of it. One that is not there any more needs none.
+/// Sets the time of an unpacked directory to the time in the archive. The directory may have been removed meanwhile.
 fn keep_time(target: &OwnedFd, name: &[u8], modified: i64) {
     let give = || {
         let mut found = rustix::io::fcntl_dupfd_cloexec(target, 0)?;
@@ -83,7 +83,7 @@ fn keep_time(target: &OwnedFd, name: &[u8], modified: i64) {
         futimens(found, &times(modified))
     };
     if let Err(error) = give() {
-        tracing::debug!(%error, "a directory out of an archive has a time of its own");
+        tracing::debug!(%error, "cannot set the time of an unpacked directory");
     }
 }
 
@@ -103,7 +103,7 @@ fn unsafe_entry(name: &[u8], why: &str) -> Fault {
     Fault::new(ErrorCode::NotAllowed, Field::Archive, format_args!("the entry {name:?} {why}"))
 }
 
-/// Looks at every entry. Answers how many bytes they have together.
+/// Checks every entry, and returns the size of all together, in bytes.
 fn check(file: &File, directory: Directory) -> Result<u64, Fault> {
     if directory.entries > MAX_ENTRIES {
         let why = format!("it has more than {MAX_ENTRIES} entries");
@@ -139,7 +139,7 @@ fn check(file: &File, directory: Directory) -> Result<u64, Fault> {
     Ok(size)
 }
 
-/// A name without a `/` at its end, if it stays inside.
+/// Returns a name without a `/` at its end, if it stays inside of the target.
 fn plain(name: &[u8]) -> Result<&[u8], Fault> {
     let plain = name.strip_suffix(b"/").unwrap_or(name);
     if plain.is_empty() || plain.starts_with(b"/") || plain.contains(&0) || plain.len() > MAX_PATH_BYTES {
@@ -161,13 +161,14 @@ fn kind(entry: &Entry) -> Result<Kind, Fault> {
         FileType::Directory => Ok(Kind::Directory),
         FileType::Symlink if entry.size < MAX_PATH_BYTES as u64 => Ok(Kind::Link),
         FileType::RegularFile => Ok(Kind::File),
-        // Made where files have no type.
+        // Created on a system where files have no type.
         _ if entry.mode & 0o170_000 == 0 => Ok(Kind::File),
         _ => Err(unsafe_entry(&entry.name, "is a device, a FIFO, a socket or no usable link")),
     }
 }
 
-/// A link may lead up only at its beginning: then what lies above are directories of the archive and not links again.
+/// Returns true if the target of a link stays inside of the archive. A target may lead up only at its beginning: then
+/// the directories above are those of the archive and no links.
 fn stays_inside(name: &[u8], target: &[u8]) -> bool {
     let mut above = name.iter().filter(|byte| **byte == b'/').count();
     let mut down = false;
@@ -188,7 +189,8 @@ fn stays_inside(name: &[u8], target: &[u8]) -> bool {
         })
 }
 
-/// The directory that an archive is unpacked into before its content gets to where it belongs. Removed with what is left in it.
+/// The temporary directory into which an archive is unpacked before its content is moved. Dropping it removes the
+/// directory with its remaining content.
 struct Unpacking<'a> {
     target: BorrowedFd<'a>,
     path: &'a str,
@@ -218,7 +220,7 @@ impl<'a> Unpacking<'a> {
         let permissions = entry.mode & 0o777;
         if kind(entry)? == Kind::Directory {
             match mkdirat(&parent, &last, Mode::RWXU) {
-                // It was made already for what stands in it.
+                // The directory was created already for an entry in it.
                 Err(Errno::EXIST) => {}
                 made => made.map_err(conflict)?,
             }
@@ -250,7 +252,7 @@ impl<'a> Unpacking<'a> {
             .map_err(conflict)
     }
 
-    /// The directory that an entry belongs in, made if it is not there, and the entry's name in it.
+    /// Returns the directory of an entry, which is created if necessary, and the entry's name in it.
     fn parent(&self, name: &[u8]) -> Result<(OwnedFd, CString), Errno> {
         let mut parent = rustix::io::fcntl_dupfd_cloexec(&self.inside, 0)?;
         let mut parts = name.split(|byte| *byte == b'/').peekable();
@@ -268,7 +270,8 @@ impl<'a> Unpacking<'a> {
         Err(Errno::INVAL)
     }
 
-    /// Moves everything to where it belongs, or only looks whether that can be done. Directories that are there already are filled.
+    /// Moves everything to its final location, or only checks for conflicts if `really` is false. Entries are added to
+    /// directories that exist already.
     fn merge(&self, really: bool) -> Result<(), Fault> {
         let read = |directory: &OwnedFd| Names::read(directory.as_fd()).map_err(|error| self.fault(error));
         let target = rustix::io::fcntl_dupfd_cloexec(self.target, 0).map_err(|error| self.fault(error))?;
@@ -311,7 +314,7 @@ impl<'a> Unpacking<'a> {
 impl Drop for Unpacking<'_> {
     fn drop(&mut self) {
         if let Err(error) = remove_tree(self.target, &self.name) {
-            tracing::warn!(%error, at = self.target.as_raw_fd(), "could not clear away an unpacked archive");
+            tracing::warn!(%error, at = self.target.as_raw_fd(), "cannot remove the temporary directory of an archive");
         }
     }
 }
