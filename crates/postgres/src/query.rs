@@ -1,6 +1,10 @@
-//! Statements of which a repository has many: in a call of their own as methods of [`Database`], in a larger one as functions.
-//!
-//! They say that their futures can be sent; the compiler does not find it out where a statement borrows.
+//! Statements that many repositories use: as methods of [`Database`] for a call of one statement, and as functions for a
+//! call of several.
+
+#![expect(
+    clippy::manual_async_fn,
+    reason = "the signatures promise `Send`, which the compiler does not infer where a statement borrows"
+)]
 
 use casement_domain::StoreError;
 use casement_domain::page::{Listed, Page};
