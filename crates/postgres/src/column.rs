@@ -1,6 +1,6 @@
 //! Columns that hold values of the domain, and rows that are made of such columns.
 //!
-//! A row is a plain diesel struct inside of [`row!`], whose fields are called as in the domain. A field of type `Column<T>` reads and
+//! A row is a diesel struct inside of [`row!`], whose fields are called as in the domain. A field of type `Column<T>` reads and
 //! writes a `T` of the domain; a value that the domain refuses is an error of diesel's, which names the column.
 
 use std::collections::BTreeSet;
@@ -336,18 +336,56 @@ macro_rules! as_it_is {
 }
 as_it_is!(bool, i64, u8, String, OffsetDateTime);
 
-/// Declares a row that stands for a value of the domain: a diesel struct with the value's fields, each with `as` and the name of its
-/// column where that is another one.
+/// Declares a row: a diesel struct, whose fields have `as` and the name of their column where that is another one. With `for` a type of
+/// the domain, it is [`Stored`] as that type, whose fields are called the same.
+///
+/// The derived `Queryable` is not diesel's: it is for the SQL types of the row's own columns alone. Diesel's is for any SQL types that fit,
+/// which the compiler proves anew for each query, twice for each level of embedded rows.
 macro_rules! row {
     (
+        #[derive(Debug, Queryable, Selectable $(, $derive:ident)*)]
         $(#[$meta:meta])*
-        $vis:vis struct $row:ident for $value:ty {
+        $vis:vis struct $row:ident $(for $value:ty)? {
+            $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $type:ty $(as $column:ident)?,)+
+        }
+    ) => {
+        $crate::column::row! {
+            #[derive(Debug, Selectable $(, $derive)*)]
+            $(#[$meta])*
+            $vis struct $row $(for $value)? { $($(#[$field_meta])* $field_vis $field: $type $(as $column)?,)+ }
+        }
+
+        impl diesel::Queryable<
+            diesel::dsl::SqlTypeOf<<$row as diesel::Selectable<diesel::pg::Pg>>::SelectExpression>,
+            diesel::pg::Pg,
+        > for $row {
+            type Row = ($($type,)+);
+
+            fn build(($($field,)+): Self::Row) -> diesel::deserialize::Result<Self> {
+                Ok(Self { $($field),+ })
+            }
+        }
+    };
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $row:ident {
             $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $type:ty $(as $column:ident)?,)+
         }
     ) => {
         $(#[$meta])*
         $vis struct $row {
             $($(#[$field_meta])* $(#[diesel(column_name = $column)])? $field_vis $field: $type,)+
+        }
+    };
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $row:ident for $value:ty {
+            $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $type:ty $(as $column:ident)?,)+
+        }
+    ) => {
+        $crate::column::row! {
+            $(#[$meta])*
+            $vis struct $row { $($(#[$field_meta])* $field_vis $field: $type $(as $column)?,)+ }
         }
 
         impl $crate::column::Stored<$value> for $row {

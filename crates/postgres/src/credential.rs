@@ -19,7 +19,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 
 use crate::auth_connection::names;
-use crate::column::Column;
+use crate::column::{Column, row};
 use crate::database::repository;
 use crate::error::{CallError, if_violated};
 use crate::project;
@@ -30,18 +30,20 @@ use crate::sealed::{head, under_other_key};
 /// What keeps names unique.
 const NAME_KEY: &str = "credentials_name_key";
 
-#[derive(Debug, Queryable, Selectable)]
-#[diesel(table_name = credentials, check_for_backend(diesel::pg::Pg))]
-struct CredentialRow {
-    id: Column<CredentialId>,
-    project_id: Column<ProjectId>,
-    name: Column<LabelName>,
-    domain: String,
-    sso_provider: Option<String>,
-    #[diesel(select_expression = credentials::sealed_totp.is_not_null())]
-    has_totp_secret: bool,
-    created_at: OffsetDateTime,
-    updated_at: OffsetDateTime,
+row! {
+    #[derive(Debug, Queryable, Selectable)]
+    #[diesel(table_name = credentials, check_for_backend(diesel::pg::Pg))]
+    struct CredentialRow {
+        id: Column<CredentialId>,
+        project_id: Column<ProjectId>,
+        name: Column<LabelName>,
+        domain: String,
+        sso_provider: Option<String>,
+        #[diesel(select_expression = credentials::sealed_totp.is_not_null())]
+        has_totp_secret: bool,
+        created_at: OffsetDateTime,
+        updated_at: OffsetDateTime,
+    }
 }
 
 repository! {

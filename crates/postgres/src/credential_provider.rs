@@ -63,13 +63,14 @@ row! {
     }
 }
 
-#[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
-#[diesel(table_name = credential_providers, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
-struct PlaceColumns {
-    #[diesel(column_name = type_)]
-    kind: Column<ProviderType>,
-    server_url: Option<Column<Url>>,
-    vault: Option<String>,
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
+    #[diesel(table_name = credential_providers, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+    struct PlaceColumns {
+        kind: Column<ProviderType> as type_,
+        server_url: Option<Column<Url>>,
+        vault: Option<String>,
+    }
 }
 
 impl Stored<ProviderPlace> for PlaceColumns {

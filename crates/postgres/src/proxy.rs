@@ -44,15 +44,17 @@ row! {
     }
 }
 
-/// A rented proxy has an exit and nothing else.
-#[derive(Debug, Default, Queryable, Selectable, Insertable)]
-#[diesel(table_name = proxies, check_for_backend(diesel::pg::Pg))]
-struct ConfigColumns {
-    host: Option<String>,
-    port: Option<Column<u16>>,
-    username: Option<String>,
-    sealed_password: Option<Vec<u8>>,
-    exit: Option<Column<Exit>>,
+row! {
+    #[derive(Debug, Queryable, Selectable, Default, Insertable)]
+    #[diesel(table_name = proxies, check_for_backend(diesel::pg::Pg))]
+    /// A rented proxy has an exit and nothing else.
+    struct ConfigColumns {
+        host: Option<String>,
+        port: Option<Column<u16>>,
+        username: Option<String>,
+        sealed_password: Option<Vec<u8>>,
+        exit: Option<Column<Exit>>,
+    }
 }
 
 impl Stored<ProxyConfig> for ConfigColumns {

@@ -66,11 +66,13 @@ row! {
     }
 }
 
-#[derive(Debug, Queryable, Selectable, Insertable)]
-#[diesel(table_name = sessions, check_for_backend(diesel::pg::Pg))]
-pub(crate) struct PoolColumns {
-    pool_id: Option<Column<PoolId>>,
-    pool_name: Option<Column<SlugName>>,
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable)]
+    #[diesel(table_name = sessions, check_for_backend(diesel::pg::Pg))]
+    pub(crate) struct PoolColumns {
+        pool_id: Option<Column<PoolId>>,
+        pool_name: Option<Column<SlugName>>,
+    }
 }
 
 impl Stored<Option<PoolRef>> for PoolColumns {
@@ -84,11 +86,13 @@ impl Stored<Option<PoolRef>> for PoolColumns {
     }
 }
 
-#[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
-#[diesel(table_name = sessions, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
-pub(crate) struct StateColumns {
-    state: String,
-    end_reason: Option<Column<EndReason>>,
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
+    #[diesel(table_name = sessions, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+    pub(crate) struct StateColumns {
+        state: String,
+        end_reason: Option<Column<EndReason>>,
+    }
 }
 
 impl Stored<SessionState> for StateColumns {

@@ -3,21 +3,23 @@
 /// Declares the columns of a shape for one table.
 macro_rules! shape_columns {
     ($name:ident, $table:ident) => {
-        #[derive(Debug, diesel::Queryable, diesel::Selectable, diesel::Insertable, diesel::AsChangeset)]
-        #[diesel(table_name = $table, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
-        pub(crate) struct $name {
-            headless: bool,
-            stealth: bool,
-            kiosk_mode: bool,
-            viewport_width: $crate::column::Column<u32>,
-            viewport_height: $crate::column::Column<u32>,
-            viewport_refresh_rate: $crate::column::Column<u32>,
-            policy: Option<$crate::column::Column<casement_domain::browser::BrowserPolicy>>,
-            extension_ids: Vec<$crate::column::Column<casement_domain::ExtensionId>>,
-            proxy_id: Option<$crate::column::Column<casement_domain::ProxyId>>,
-            profile_id: Option<$crate::column::Column<casement_domain::ProfileId>>,
-            profile_version_id: Option<$crate::column::Column<casement_domain::ProfileVersionId>>,
-            save_profile: bool,
+        $crate::column::row! {
+            #[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
+            #[diesel(table_name = $table, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+            pub(crate) struct $name {
+                headless: bool,
+                stealth: bool,
+                kiosk_mode: bool,
+                viewport_width: $crate::column::Column<u32>,
+                viewport_height: $crate::column::Column<u32>,
+                viewport_refresh_rate: $crate::column::Column<u32>,
+                policy: Option<$crate::column::Column<casement_domain::browser::BrowserPolicy>>,
+                extension_ids: Vec<$crate::column::Column<casement_domain::ExtensionId>>,
+                proxy_id: Option<$crate::column::Column<casement_domain::ProxyId>>,
+                profile_id: Option<$crate::column::Column<casement_domain::ProfileId>>,
+                profile_version_id: Option<$crate::column::Column<casement_domain::ProfileVersionId>>,
+                save_profile: bool,
+            }
         }
 
         impl $crate::column::Stored<casement_domain::browser::Shape> for $name {

@@ -15,24 +15,26 @@ use crate::column::{Column, Stored, row};
 use crate::error::BadRow;
 use crate::schema::{auth_connections, auth_flows, profiles, projects};
 
-#[derive(Debug, Queryable, Selectable)]
-#[diesel(table_name = auth_connections, check_for_backend(diesel::pg::Pg))]
-pub(super) struct ConnectionRow {
-    pub(super) id: Column<AuthConnectionId>,
-    pub(super) project_id: Column<ProjectId>,
-    profile_id: Column<ProfileId>,
-    domain: String,
-    status: Column<ConnectionStatus>,
-    #[diesel(embed)]
-    pub(super) settings: SettingsColumns,
-    needs: Option<Vec<String>>,
-    last_check_at: Option<OffsetDateTime>,
-    created_at: OffsetDateTime,
-    updated_at: OffsetDateTime,
-    #[diesel(select_expression = projects::organization_id)]
-    organization_id: Column<OrganizationId>,
-    #[diesel(select_expression = profiles::name)]
-    profile_name: Option<String>,
+row! {
+    #[derive(Debug, Queryable, Selectable)]
+    #[diesel(table_name = auth_connections, check_for_backend(diesel::pg::Pg))]
+    pub(super) struct ConnectionRow {
+        pub(super) id: Column<AuthConnectionId>,
+        pub(super) project_id: Column<ProjectId>,
+        profile_id: Column<ProfileId>,
+        domain: String,
+        status: Column<ConnectionStatus>,
+        #[diesel(embed)]
+        pub(super) settings: SettingsColumns,
+        needs: Option<Vec<String>>,
+        last_check_at: Option<OffsetDateTime>,
+        created_at: OffsetDateTime,
+        updated_at: OffsetDateTime,
+        #[diesel(select_expression = projects::organization_id)]
+        organization_id: Column<OrganizationId>,
+        #[diesel(select_expression = profiles::name)]
+        profile_name: Option<String>,
+    }
 }
 
 impl ConnectionRow {
@@ -125,13 +127,15 @@ impl<'a> From<&'a AuthConnection> for NewConnection<'a> {
     }
 }
 
-/// The credential by its name, or by its provider and its path there.
-#[derive(Debug, Default, Queryable, Selectable, Insertable, AsChangeset, Serialize, Deserialize)]
-#[diesel(table_name = auth_connections, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
-pub(super) struct CredentialColumns {
-    pub(super) credential_name: Option<String>,
-    credential_provider: Option<String>,
-    credential_path: Option<String>,
+row! {
+    #[derive(Debug, Queryable, Selectable, Default, Insertable, AsChangeset, Serialize, Deserialize)]
+    #[diesel(table_name = auth_connections, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+    /// The credential by its name, or by its provider and its path there.
+    pub(super) struct CredentialColumns {
+        pub(super) credential_name: Option<String>,
+        credential_provider: Option<String>,
+        credential_path: Option<String>,
+    }
 }
 
 /// What stands for the provider where the item of any is taken: none is called so.
@@ -160,26 +164,28 @@ impl Stored<Option<CredentialRef>> for CredentialColumns {
     }
 }
 
-#[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
-#[diesel(table_name = auth_flows, check_for_backend(diesel::pg::Pg), treat_none_as_null = true)]
-pub(super) struct FlowRow {
-    id: Column<AuthFlowId>,
-    pub(super) connection_id: Column<AuthConnectionId>,
-    kind: Column<FlowKind>,
-    status: Column<FlowStatus>,
-    step: Column<FlowStep>,
-    pub(super) revision: i64,
-    node_id: Option<Column<NodeId>>,
-    session_id: Column<SessionId>,
-    open: bool,
-    details: Value,
-    submission: Option<Vec<u8>>,
-    entered: Option<Vec<u8>>,
-    handoff: Option<Vec<u8>>,
-    page_key: Option<Column<[u8; 32]>>,
-    expires_at: OffsetDateTime,
-    created_at: OffsetDateTime,
-    updated_at: OffsetDateTime,
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
+    #[diesel(table_name = auth_flows, check_for_backend(diesel::pg::Pg), treat_none_as_null = true)]
+    pub(super) struct FlowRow {
+        id: Column<AuthFlowId>,
+        pub(super) connection_id: Column<AuthConnectionId>,
+        kind: Column<FlowKind>,
+        status: Column<FlowStatus>,
+        step: Column<FlowStep>,
+        pub(super) revision: i64,
+        node_id: Option<Column<NodeId>>,
+        session_id: Column<SessionId>,
+        open: bool,
+        details: Value,
+        submission: Option<Vec<u8>>,
+        entered: Option<Vec<u8>>,
+        handoff: Option<Vec<u8>>,
+        page_key: Option<Column<[u8; 32]>>,
+        expires_at: OffsetDateTime,
+        created_at: OffsetDateTime,
+        updated_at: OffsetDateTime,
+    }
 }
 
 impl Stored<Flow> for FlowRow {

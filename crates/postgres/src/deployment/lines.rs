@@ -45,7 +45,7 @@ fn id(subject: Subject) -> Uuid {
 }
 
 row! {
-    #[derive(Queryable, Selectable, AsChangeset)]
+    #[derive(Debug, Queryable, Selectable, AsChangeset)]
     #[diesel(table_name = app_line_counts, check_for_backend(diesel::pg::Pg))]
     struct CountRow for StoredLines {
         next: Column<u64> as next_number,
@@ -55,7 +55,7 @@ row! {
 }
 
 row! {
-    #[derive(Queryable, Selectable)]
+    #[derive(Debug, Queryable, Selectable)]
     #[diesel(table_name = app_lines, check_for_backend(diesel::pg::Pg))]
     struct LineRow for Line {
         number: Column<u64>,

@@ -56,13 +56,15 @@ impl ColumnValue for Entrypoint {
     }
 }
 
-/// Of a file there is nothing.
-#[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
-#[diesel(table_name = deployments, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
-pub(super) struct SourceColumns {
-    source_url: Option<Column<Url>>,
-    source_ref: Option<String>,
-    source_path: Option<Column<PackagePath>>,
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
+    #[diesel(table_name = deployments, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+    /// Of a file there is nothing.
+    pub(super) struct SourceColumns {
+        source_url: Option<Column<Url>>,
+        source_ref: Option<String>,
+        source_path: Option<Column<PackagePath>>,
+    }
 }
 
 impl Stored<DeploymentSource> for SourceColumns {
@@ -85,12 +87,14 @@ impl Stored<DeploymentSource> for SourceColumns {
     }
 }
 
-#[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
-#[diesel(table_name = deployments, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
-pub(super) struct LeaseColumns {
-    lease_holder: Option<Column<NodeId>>,
-    lease_number: Option<Column<u32>>,
-    lease_expires_at: Option<OffsetDateTime>,
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
+    #[diesel(table_name = deployments, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
+    pub(super) struct LeaseColumns {
+        lease_holder: Option<Column<NodeId>>,
+        lease_number: Option<Column<u32>>,
+        lease_expires_at: Option<OffsetDateTime>,
+    }
 }
 
 impl Stored<Option<BuildLease>> for LeaseColumns {

@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel_async::methods::LoadQuery;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
-use crate::column::{Column, Stored};
+use crate::column::{Column, Stored, row};
 use crate::error::{BadRow, CallError};
 use crate::query::all;
 use crate::schema::deployment_secrets;
@@ -18,13 +18,15 @@ const ENV_VAR: &str = "env_var";
 const TOKEN: &str = "token";
 const API_KEY: &str = "api_key";
 
-#[derive(Queryable, Selectable, Insertable)]
-#[diesel(table_name = deployment_secrets, check_for_backend(diesel::pg::Pg))]
-pub(super) struct SecretRow {
-    deployment_id: Column<DeploymentId>,
-    kind: String,
-    name: String,
-    sealed: Vec<u8>,
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable)]
+    #[diesel(table_name = deployment_secrets, check_for_backend(diesel::pg::Pg))]
+    pub(super) struct SecretRow {
+        deployment_id: Column<DeploymentId>,
+        kind: String,
+        name: String,
+        sealed: Vec<u8>,
+    }
 }
 
 fn kind(secret: &DeploymentSecret) -> (&'static str, &str) {
