@@ -1,8 +1,9 @@
--- $1 pool, $2 now, $3 seconds without a heartbeat after which a node is silent. The caller has locked the wait queue of
--- an existing pool. Heartbeats are compared with the database's clock. A living node removes its tickets from the wait
--- queue itself. A browser of an earlier generation, or of an older version of the profile that the pool follows, is not
--- leased. Tickets of silent nodes come last, but are not left out: after an outage every node has been silent. A ticket
--- whose session name was taken meanwhile gets that outcome, and the browser stays idle for the next ticket.
+-- $1 pool, $2 now, $3 seconds without a heartbeat after which a node is silent.
+-- The caller has locked the wait queue of an existing pool. Heartbeats are compared with the database's clock.
+-- A living node removes its tickets from the wait queue itself.
+-- A browser of an earlier generation, or of an older version of the profile that the pool follows, is not leased.
+-- Tickets of silent nodes come last, but are not left out: after an outage every node has been silent.
+-- A ticket whose session name was taken meanwhile gets that outcome, and the browser stays idle for the next ticket.
 WITH browser AS (
     SELECT * FROM browsers b WHERE b.pool_id = $1 AND b.state = 'idle'
         AND EXISTS (

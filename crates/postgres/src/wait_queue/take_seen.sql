@@ -1,7 +1,7 @@
 -- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 telemetry, $8 browser,
--- $9 required time of the pool's last change, or null, $record columns of the call's audit record. The fast variant of
--- take_now: the browser is known, and the audit record is stored in the same commit. If any ticket waits, whether or
--- not its node lives, no browser is leased.
+-- $9 required time of the pool's last change, or null, $record columns of the call's audit record.
+-- The fast variant of take_now: the browser is known, and the audit record is stored in the same commit.
+-- If any ticket waits, whether or not its node lives, no browser is leased.
 WITH leased AS (
     UPDATE browsers b SET state = 'leased', session_id = $2
     FROM browser_pools p
