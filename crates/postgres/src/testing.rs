@@ -101,7 +101,7 @@ impl TestDatabase {
     /// Runs statements on a new connection.
     ///
     /// # Errors
-    /// What the database says.
+    /// Any error of the database.
     pub async fn execute(&self, statements: &str) -> Result<(), tokio_postgres::Error> {
         let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
         let driving = tokio::spawn(connection);
@@ -113,7 +113,7 @@ impl TestDatabase {
     /// The rows of a query, every column as text (`NULL` as an empty one), read on a new connection.
     ///
     /// # Errors
-    /// What the database says.
+    /// Any error of the database.
     pub async fn rows(&self, query: &str) -> Result<Vec<Vec<String>>, tokio_postgres::Error> {
         let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
         let driving = tokio::spawn(connection);
@@ -132,7 +132,7 @@ impl TestDatabase {
     /// Ends every connection to this database and refuses new ones, as if the server were unreachable.
     ///
     /// # Errors
-    /// What the database says.
+    /// Any error of the database.
     pub async fn interrupt(&self) -> Result<(), tokio_postgres::Error> {
         execute(&self.socket_dir, &format!("ALTER DATABASE {} ALLOW_CONNECTIONS false", self.name)).await?;
         self.cut().await
@@ -141,7 +141,7 @@ impl TestDatabase {
     /// Ends every connection to this database, but accepts new ones.
     ///
     /// # Errors
-    /// What the database says.
+    /// Any error of the database.
     pub async fn cut(&self) -> Result<(), tokio_postgres::Error> {
         // With a timeout, the function waits for each process: one that has not ended yet still answers.
         let cut = format!(
@@ -155,7 +155,7 @@ impl TestDatabase {
     /// Accepts connections again after [`interrupt`](Self::interrupt).
     ///
     /// # Errors
-    /// What the database says.
+    /// Any error of the database.
     pub async fn restore(&self) -> Result<(), tokio_postgres::Error> {
         execute(&self.socket_dir, &format!("ALTER DATABASE {} ALLOW_CONNECTIONS true", self.name)).await
     }

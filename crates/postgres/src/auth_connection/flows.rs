@@ -181,7 +181,7 @@ pub(super) async fn let_save(
     Ok(ProfileSavePermission::Yes)
 }
 
-/// Cancels the flows of a connection that is being deleted, and deletes those without an open session. Returns the
+/// Cancels the flows of a connection that is being deleted, and deletes those without a session to end. Returns the
 /// remaining sessions, which may no longer save their profiles.
 pub(super) async fn cancel(
     connection: &mut AsyncPgConnection,
