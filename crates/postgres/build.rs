@@ -1,4 +1,4 @@
-//! Builds the crate anew when a migration was added: the macro that embeds them does not say so itself.
+//! Rebuilds the crate when a migration was added, which the embedding macro does not do by itself.
 
 fn main() {
     println!("cargo:rerun-if-changed=../../migrations");

@@ -1,4 +1,4 @@
-//! API keys; their secrets are never here, only hashes.
+//! API keys. Only the hashes of their secrets are stored.
 
 use async_trait::async_trait;
 use casement_domain::api_key::{
@@ -61,19 +61,19 @@ pub struct PgApiKeys {
 }
 
 impl PgApiKeys {
-    /// On this database.
+    /// Creates the repository on this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
         Self { database, recent: None }
     }
 
-    /// The same, which remembers keys for less than a second.
+    /// Caches keys that were read, for less than a second.
     #[must_use]
     pub fn remembering(self, recent: RecentKeys) -> Self {
         Self { recent: Some(recent), ..self }
     }
 
-    /// After a change; also after one of which nobody knows whether it came through.
+    /// Clears the cached keys. Called after each change, even if its outcome is unknown.
     fn forget(&self) {
         if let Some(recent) = &self.recent {
             recent.forget();
@@ -82,7 +82,7 @@ impl PgApiKeys {
 
     async fn read(&self, id: ApiKeyId) -> Result<Option<KeyWithHash>, StoreError> {
         let work = async |mut connection: &AsyncPgConnection| {
-            // In diesel's own terms: a statement with text of ours in it would be prepared anew each time.
+            // Without SQL fragments of our own: diesel prepares a statement with such a fragment anew each time.
             let own = projects::id.nullable().eq(api_keys::project_id);
             let default = projects::is_default.and(projects::deleted_at.is_null());
             let home = own.or(api_keys::project_id.is_null().and(default));
@@ -148,7 +148,7 @@ fn living(organization: OrganizationId, id: ApiKeyId) -> LivingKey {
     row.filter(api_keys::organization_id.eq(Column(organization)))
 }
 
-/// A key, who made it, and the name of the project that it opens.
+/// A key, the user who created it, and the name of its project.
 #[derive(Queryable)]
 struct EntryRow(ApiKeyRow, UserRow, Option<String>);
 
@@ -162,7 +162,7 @@ impl Stored<KeyEntry> for EntryRow {
     }
 }
 
-/// What an [`EntryRow`] is read from, with the organization's keys as a boxed query of it.
+/// The boxed query that loads the keys of the organization as [`EntryRow`]s.
 macro_rules! entries {
     ($organization:expr) => {
         api_keys::table
@@ -194,7 +194,7 @@ impl ApiKeyDirectory for PgApiKeys {
             StatusFilter::All => rows,
         };
         if let Some(name) = &filter.name {
-            // The column keeps the order of its own collation; names are compared by another one.
+            // The collation of the column is for sorting; names are compared with another one.
             rows = rows.filter(sql::<Bool>("api_keys.name COLLATE name_ci = ").bind::<Text, _>(name.clone()));
         }
         if let Some(query) = &filter.query {
@@ -244,8 +244,8 @@ impl ApiKeyDirectory for PgApiKeys {
     }
 }
 
-/// The first and the last key whose identifier, or whose masked text, begins like this: a beginning of the text is a span of the
-/// order.
+/// The first and the last possible id of the keys whose id or masked text begins with `text`. Ids sort like their
+/// texts, so that a prefix is a range.
 fn beginning(text: &str) -> Option<(ApiKeyId, ApiKeyId)> {
     let text = text.trim();
     let text = text.strip_prefix("csk_").unwrap_or(text);

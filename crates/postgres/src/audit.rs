@@ -1,4 +1,4 @@
-//! Audit records: written in groups, read in order, kept in partitions of a month each.
+//! Audit records: written in groups, read in order, stored in monthly partitions.
 
 mod append;
 mod row;
@@ -34,11 +34,11 @@ use append::{Append, Begin};
 use row::Row;
 
 const RECORDS: Partitioned = Partitioned { table: "audit_records", span: Span::Month };
-/// How many owners are remembered; beyond that all are forgotten.
+/// The maximum number of cached owners. The cache is cleared beyond it.
 const MAX_OWNERS: usize = 10_000;
 
-/// What a reading asks for. `at <=` and `at >=` say what the comparison of pairs says already, so that partitions are left out. The conditions
-/// that are not asked for are gone before the statement is planned, since it is planned with its values.
+/// The conditions of [`audit_query`]. `at <=` and `at >=` repeat the comparisons of pairs, so that PostgreSQL skips
+/// partitions. Absent conditions cost nothing, since the statement is planned with its values.
 macro_rules! matching {
     () => {
         "organization_id = $1 AND at >= $2 AND at < $3
@@ -52,7 +52,7 @@ macro_rules! matching {
     };
 }
 
-/// What a [`Row`] is read from, in its order.
+/// The columns of a [`Row`], in its order.
 macro_rules! columns {
     () => {
         "id, at, auth_strategy, service, user_id, email, api_key_id, project_id, client_ip, domain, method, path, route, status,
@@ -62,8 +62,9 @@ macro_rules! columns {
 
 const PAGE: &str =
     concat!("SELECT ", columns!(), " FROM audit_records WHERE ", matching!(), " ORDER BY at DESC, id DESC LIMIT $15");
-/// How many match, up to one more than wanted, where the first of them is, and where the last that is wanted. They lie in the order in which
-/// they were found: to number them would take longer than to find them.
+/// The number of matching records, up to one more than the limit, with the positions of the first and of the last
+/// within the limit. Relies on `found` keeping the order of its rows: numbering them would take longer than finding
+/// them.
 const MEASURE: &str = concat!(
     "WITH found AS MATERIALIZED (SELECT at, id FROM audit_records WHERE ",
     matching!(),
@@ -83,16 +84,16 @@ pub struct PgAudit {
 }
 
 impl PgAudit {
-    /// On this database.
+    /// Creates the repository on this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
         Self { database, owners: Arc::default() }
     }
 
-    /// How PostgreSQL would read a page.
+    /// PostgreSQL's plan for reading a page.
     ///
     /// # Errors
-    /// As of reading it.
+    /// The same as of reading the page.
     #[cfg(feature = "testing")]
     pub async fn plan(
         &self,
@@ -109,7 +110,7 @@ impl PgAudit {
         self.database.fetch("audit.plan", work).await
     }
 
-    /// Whose an entry is; nobody's if it names neither a key nor a project that there is.
+    /// The owner of an entry. `None` if the entry has neither a known key nor a known project.
     pub(crate) async fn owner(
         &self,
         connection: &AsyncPgConnection,
@@ -129,7 +130,7 @@ impl PgAudit {
         Ok(owner)
     }
 
-    /// Does `work` with those of the entries whose owners can be told.
+    /// Does `work` with the entries whose owners are known.
     async fn owned<'e, T>(
         &self,
         operation: &'static str,
@@ -172,7 +173,7 @@ struct Plan {
     line: String,
 }
 
-/// Whose a call was.
+/// The organization and user of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Owner {
     organization: Column<OrganizationId>,
@@ -180,7 +181,7 @@ pub(crate) struct Owner {
     email: String,
 }
 
-/// Which key or project a call was made with.
+/// The key or project of a call, by which its owner is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Credential {
     Key(ApiKeyId),
@@ -193,12 +194,13 @@ impl Credential {
     }
 }
 
-/// Owners that were looked up. A key never changes its organization or its maker, nor a project its organization.
+/// Cached owners. They stay valid: neither the organization and creator of a key nor the organization of a project ever
+/// changes.
 type Owners = HashMap<Credential, Owner>;
 
 type OwnerOfKey = (Column<ApiKeyId>, Column<OrganizationId>, Column<UserId>, String);
 
-/// Looks up those that are not known yet.
+/// Adds the owners of the entries that are not in `known` yet.
 async fn learn(
     mut connection: &AsyncPgConnection,
     known: &mut Owners,
@@ -264,7 +266,7 @@ impl PositionRow {
     }
 }
 
-/// `sql` with what `matching` is about, and the limit as `$15`.
+/// Binds the parameters of `matching`, and the limit as `$15`.
 fn audit_query(
     sql: String,
     organization: OrganizationId,

@@ -1,7 +1,8 @@
-//! Columns that hold values of the domain, and rows that are made of such columns.
+//! Columns with values of the domain, and rows of such columns.
 //!
-//! A row is a diesel struct inside of [`row!`], whose fields are called as in the domain. A field of type `Column<T>` reads and
-//! writes a `T` of the domain; a value that the domain refuses is an error of diesel's, which names the column.
+//! A row is a diesel struct inside of [`row!`], whose fields have the names of the domain type. A field of type
+//! `Column<T>` reads and writes a `T` of the domain; a value that the domain refuses is a diesel error, which names the
+//! column.
 
 use std::collections::BTreeSet;
 
@@ -36,14 +37,14 @@ use crate::error::BadRow;
 #[diesel(sql_type = sql_types::Jsonb)]
 pub(crate) struct Column<T>(pub(crate) T);
 
-/// What a [`Column`] can hold.
+/// A type that a [`Column`] can hold.
 pub(crate) trait ColumnValue: Sized {
-    /// What diesel reads and writes for it.
+    /// The type that diesel reads and writes.
     type Raw;
 
     fn to_raw(&self) -> Self::Raw;
 
-    /// Fails with the reason if the domain refuses it.
+    /// Fails with the reason if the domain refuses the value.
     fn from_raw(raw: Self::Raw) -> Result<Self, String>;
 }
 
@@ -106,7 +107,7 @@ ids!(
     UserId,
 );
 
-/// Enumerations, as their texts.
+/// Enumerations, stored as their texts.
 macro_rules! texts_of_enums {
     ($($module:ident::$name:ident),+ $(,)?) => {$(
         impl ColumnValue for casement_domain::$module::$name {
@@ -179,7 +180,7 @@ impl ColumnValue for HostPattern {
     }
 }
 
-/// Numbers that the domain has bounded far below their columns' bounds.
+/// Numbers whose bounds in the domain are far below those of their columns.
 macro_rules! numbers {
     ($($number:ident in $raw:ident),+) => {$(
         impl ColumnValue for $number {
@@ -246,12 +247,12 @@ impl ColumnValue for BrowserPolicy {
     }
 }
 
-/// These values in columns.
+/// Wraps each value in a [`Column`].
 pub(crate) fn columns<T: Copy>(values: &[T]) -> Vec<Column<T>> {
     values.iter().copied().map(Column).collect()
 }
 
-/// A field or a row that stands for a value `V` of the domain.
+/// A field or row that stores a value `V` of the domain.
 pub(crate) trait Stored<V>: Sized {
     fn of(value: &V) -> Self;
 
@@ -298,7 +299,7 @@ impl<V, W, C: Stored<V>, D: Stored<W>> Stored<(V, W)> for (C, D) {
     }
 }
 
-/// Names, in their order.
+/// Names, stored in sorted order.
 impl Stored<BTreeSet<String>> for Vec<String> {
     fn of(value: &BTreeSet<String>) -> Self {
         value.iter().cloned().collect()
@@ -309,7 +310,7 @@ impl Stored<BTreeSet<String>> for Vec<String> {
     }
 }
 
-/// What is captured. A category that a later version knows is captured by that one alone.
+/// The captured categories. Categories that only a later version knows are left out.
 impl Stored<Option<Capture>> for Option<Vec<String>> {
     fn of(value: &Option<Capture>) -> Self {
         value.as_ref().map(|capture| capture.categories().map(|category| category.as_str().to_owned()).collect())
@@ -320,7 +321,7 @@ impl Stored<Option<Capture>> for Option<Vec<String>> {
     }
 }
 
-/// What diesel reads and writes as it is.
+/// Types that diesel reads and writes without conversion.
 macro_rules! as_it_is {
     ($($type:ty),+) => {$(
         impl Stored<$type> for $type {
@@ -336,11 +337,11 @@ macro_rules! as_it_is {
 }
 as_it_is!(bool, i64, u8, String, OffsetDateTime);
 
-/// Declares a row: a diesel struct, whose fields have `as` and the name of their column where that is another one. With `for` a type of
-/// the domain, it is [`Stored`] as that type, whose fields are called the same.
+/// Declares a row: a diesel struct. `as` gives the name of the column if it differs from that of the field. With `for`
+/// and a type of the domain, the row is [`Stored`] as that type, which has fields of the same names.
 ///
-/// The derived `Queryable` is not diesel's: it is for the SQL types of the row's own columns alone. Diesel's is for any SQL types that fit,
-/// which the compiler proves anew for each query, twice for each level of embedded rows.
+/// The derived `Queryable` is not diesel's: it accepts only the SQL types of the row's own columns. Diesel's accepts all
+/// SQL types that fit, which the compiler proves again for each query, twice for each level of embedded rows.
 macro_rules! row {
     (
         #[derive(Debug, Queryable, Selectable $(, $derive:ident)*)]

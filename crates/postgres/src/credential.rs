@@ -1,4 +1,4 @@
-//! Credentials, their secrets sealed, each in a row or column of its own.
+//! Credentials. Each of their secrets is sealed in a row or column of its own.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use crate::query::{contains, counted, window};
 use crate::schema::{credential_values, credentials};
 use crate::sealed::{head, under_other_key};
 
-/// What keeps names unique.
+/// The constraint that keeps names unique.
 const NAME_KEY: &str = "credentials_name_key";
 
 row! {
@@ -51,7 +51,7 @@ repository! {
     PgCredentials
 }
 
-/// The credentials of these rows, with what their values are called.
+/// The credentials of these rows, with the names of their values.
 async fn complete(connection: &mut AsyncPgConnection, rows: Vec<CredentialRow>) -> Result<Vec<Credential>, CallError> {
     let ids: Vec<Column<CredentialId>> = rows.iter().map(|row| row.id).collect();
     let names = credential_values::table.filter(credential_values::credential_id.eq_any(ids));
@@ -78,7 +78,7 @@ async fn complete(connection: &mut AsyncPgConnection, rows: Vec<CredentialRow>) 
     Ok(rows.into_iter().map(one).collect())
 }
 
-/// The credentials of these names, each in its project and in their order.
+/// The credentials with these names in these projects, in the order of `names`.
 pub(crate) async fn named(
     connection: &mut AsyncPgConnection,
     names: &[(Column<ProjectId>, String)],
@@ -114,7 +114,7 @@ async fn put_values(
     Ok(())
 }
 
-/// What is absent stays as it is.
+/// An absent field leaves its column unchanged.
 #[derive(AsChangeset)]
 #[diesel(table_name = credentials)]
 struct RowChange<'a> {
@@ -150,7 +150,7 @@ pub(crate) async fn insert(
         credentials::created_at.eq(credential.created_at),
         credentials::updated_at.eq(credential.updated_at),
     );
-    // A name that is taken must not undo the transaction, which may have more to do.
+    // A taken name must not abort the transaction, which may have more to do.
     let inserted =
         diesel::insert_into(credentials::table).values(row).on_conflict((credentials::project_id, credentials::name));
     if inserted.do_nothing().execute(connection).await? == 0 {
@@ -169,7 +169,7 @@ pub(crate) async fn set(
 ) -> Result<CredentialUpdated, CallError> {
     let id = Column(id);
     let row = credentials::table.find(id);
-    // Held: two changes at once do not both fill the last place among the values.
+    // Locked, so that two concurrent changes do not both add the last allowed value.
     let held = row.select((credentials::project_id, credentials::name)).for_no_key_update();
     let held: Option<(Column<ProjectId>, String)> = held.get_result(connection).await.optional()?;
     let Some((project, before)) = held else { return Ok(CredentialUpdated::NotFound) };
@@ -226,7 +226,7 @@ impl CredentialRepository for PgCredentials {
         let work = async |connection: &mut AsyncPgConnection| {
             let id = Column(id);
             let row = credentials::table.find(id).select(credentials::sealed_totp);
-            // Held, so that both are of the same moment.
+            // Locked, so that both reads see the same state.
             let Some(totp) = row.for_share().get_result(connection).await.optional()? else { return Ok(None) };
             let values = credential_values::table.filter(credential_values::credential_id.eq(id));
             let values = values.select((credential_values::name, credential_values::sealed));

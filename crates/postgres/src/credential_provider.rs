@@ -1,4 +1,4 @@
-//! Credential providers, their tokens sealed.
+//! Credential providers, with sealed tokens.
 
 use async_trait::async_trait;
 use casement_domain::credential_provider::{
@@ -25,7 +25,7 @@ use crate::query::{contains, counted, find, window};
 use crate::schema::{credential_providers, organizations, projects};
 use crate::sealed::{head, under_other_key};
 
-/// What keeps names unique.
+/// The constraint that keeps names unique.
 const NAME_KEY: &str = "credential_providers_name_key";
 
 row! {
@@ -48,7 +48,7 @@ row! {
 }
 
 row! {
-    /// What is absent stays as it is.
+    /// An absent field leaves its column unchanged.
     #[derive(AsChangeset)]
     #[diesel(table_name = credential_providers)]
     struct ChangeRow for ProviderChange {
@@ -96,7 +96,7 @@ repository! {
     PgCredentialProviders
 }
 
-/// Those of the organization.
+/// The credential providers of the organization.
 fn of(organization: OrganizationId) -> OfOrganization {
     credential_providers::table.filter(credential_providers::organization_id.eq(Column(organization)))
 }
@@ -104,11 +104,12 @@ fn of(organization: OrganizationId) -> OfOrganization {
 type OfOrganization =
     Filter<credential_providers::table, Eq<credential_providers::organization_id, Column<OrganizationId>>>;
 
-/// The order in which they are asked.
+/// The order in which providers are used.
 const BY_PRIORITY: (credential_providers::priority, credential_providers::created_at, credential_providers::id) =
     (credential_providers::priority, credential_providers::created_at, credential_providers::id);
 
-/// The first of the projects that the organization does not have. The others cannot be deleted before the transaction is over.
+/// The first of these projects that the organization does not have. Locks the others against deletion until the
+/// transaction ends.
 async fn unknown_project(
     connection: &mut AsyncPgConnection,
     organization: OrganizationId,
@@ -124,7 +125,7 @@ async fn unknown_project(
 impl CredentialProviderRepository for PgCredentialProviders {
     async fn create(&self, provider: &CredentialProvider, most: u32) -> Result<ProviderStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            // Held, so that two do not both take the last place, or one priority.
+            // Locked, so that two transactions do not both use the last unit of the limit, or the same priority.
             let owner = organizations::table.find(Column(provider.organization)).select(organizations::id);
             owner.for_no_key_update().get_result::<Uuid>(connection).await?;
             let others = of(provider.organization);
@@ -190,11 +191,12 @@ impl CredentialProviderRepository for PgCredentialProviders {
     ) -> Result<ProviderUpdated, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = of(organization).find(Column(id));
-            // First the row, then the connections: one that is being stored with its name has the row, and is seen afterwards.
+            // Locks the row before it looks for connections: storing a connection locks this row too, so that it is
+            // visible afterwards.
             let held = row.select(ProviderRow::as_select()).for_no_key_update();
             let before: Option<CredentialProvider> = find(connection, held).await?;
             let Some(before) = before else { return Ok(ProviderUpdated::NotFound) };
-            // One that was deleted since it was lent to may stay named.
+            // A project that was deleted since it was added may stay in the list.
             let mut new = change.projects.clone().unwrap_or_default();
             new.retain(|project| !before.projects.contains(project));
             if let Some(project) = unknown_project(connection, organization, &new).await? {
@@ -220,7 +222,7 @@ impl CredentialProviderRepository for PgCredentialProviders {
     ) -> Result<ProviderDeleted, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = of(organization).find(Column(id));
-            // First the row, then the connections: one that is being stored with it has the row, and is seen afterwards.
+            // Locks the row before it looks for connections, as in `update`.
             let held = row.select(credential_providers::name).for_update();
             let Some(name) = held.get_result::<String>(connection).await.optional()? else {
                 return Ok(ProviderDeleted::NotFound);

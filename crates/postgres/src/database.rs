@@ -1,4 +1,4 @@
-//! Connections to the database: one bounded pool, every call named, measured and bounded in time.
+//! Connections to the database: a bounded pool, and named calls that are measured and have a timeout.
 
 use std::fmt;
 use std::pin::pin;
@@ -20,18 +20,20 @@ use crate::error::{CallError, Unreachable};
 use crate::idle_connection::IdleConnection;
 use crate::pipelined::{PipelinedConnection, PipelinedConnections, Slot};
 
-/// How long a call waits for a free connection while no other call comes to its end: then the database is gone.
+/// How long a call waits for a free connection while no other call succeeds: then the database is unreachable.
 const WAIT_LIMIT: Duration = Duration::from_millis(1500);
-/// How long a call waits at most for a free connection while others do come to their end: then it is only busy.
+/// How long a call waits for a free connection while other calls succeed: then the database is only busy.
 const MAX_WAIT: Duration = Duration::from_secs(30);
-/// How long opening a connection may take.
+/// The timeout for opening a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-/// How long the work on a connection may take. With the wait before it, five seconds if the database is gone.
+/// The timeout for the work on a connection. With [`WAIT_LIMIT`] before it, a call to an unreachable database takes up
+/// to five seconds.
 const WORK_LIMIT: Duration = Duration::from_millis(3500);
-/// When the server itself gives a statement up that nobody waits for any more.
+/// Server settings of each connection: timeouts, in milliseconds, that end abandoned statements and transactions; the
+/// time zone.
 const SERVER_OPTIONS: &str = "-c statement_timeout=10000 -c idle_in_transaction_session_timeout=30000 -c timezone=UTC";
 
-/// Where the database is and how many connections we may hold.
+/// The address of the database and the maximum number of connections to it.
 #[derive(Clone)]
 pub struct DatabaseConfig {
     connect: Config,
@@ -41,10 +43,10 @@ pub struct DatabaseConfig {
 /// The connection string can't be used. The messages do not repeat it: it may hold a password.
 #[derive(Debug, thiserror::Error)]
 pub enum BadDatabaseUrl {
-    /// It is not a PostgreSQL connection string.
+    /// The URL is not a PostgreSQL connection string.
     #[error("the database URL is not a PostgreSQL connection string: {0}")]
     Unreadable(#[source] tokio_postgres::Error),
-    /// It asks for TLS.
+    /// The URL requires TLS, which is not supported.
     #[error(
         "the database URL asks for TLS (sslmode=require), which this build does not speak; use a unix socket, a private \
          network with sslmode=disable, or a local TLS proxy such as stunnel or PgBouncer"
@@ -53,7 +55,8 @@ pub enum BadDatabaseUrl {
 }
 
 impl DatabaseConfig {
-    /// How many connections a node holds at most. The private cluster takes 100, and LISTEN and migrations need one each.
+    /// The default maximum number of connections of a node. The private cluster allows 100; LISTEN and migrations need
+    /// one more each.
     pub const DEFAULT_CONNECTIONS: usize = 16;
 
     /// Reads a connection string: a URL (`postgresql://user@host/db`, `postgresql:///db?host=/directory`) or
@@ -77,20 +80,21 @@ impl DatabaseConfig {
         Ok(Self { connect, connections: Self::DEFAULT_CONNECTIONS })
     }
 
-    /// The same with another number of connections, at least 1.
+    /// Sets the maximum number of connections, at least 1.
     #[must_use]
     pub fn with_connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
         self
     }
 
-    /// For connections that live beside the pool: LISTEN, migrations.
+    /// The settings of connections outside of the pool: LISTEN, migrations.
     pub(crate) fn connect_config(&self) -> &Config {
         &self.connect
     }
 
-    /// The same for a connection whose few statements are short and come again and again: each is planned once. What is planned for
-    /// given values takes longer than running it, and is planned so five times before the server thinks of another way.
+    /// The settings of connections that run a few short statements again and again: each is planned once, without its
+    /// values. Planning one for its values takes longer than running it, and PostgreSQL does so five times before it
+    /// considers a generic plan.
     fn planned_once(&self) -> Config {
         let mut config = self.connect.clone();
         let options = format!("{} -c plan_cache_mode=force_generic_plan", config.get_options().unwrap_or_default());
@@ -98,7 +102,7 @@ impl DatabaseConfig {
         config
     }
 
-    /// The same for a connection whose statements may take long.
+    /// The settings of connections whose statements may take long: without timeouts of statements.
     pub(crate) fn unhurried(&self) -> Config {
         let mut config = self.connect.clone();
         config.options("-c timezone=UTC");
@@ -120,7 +124,7 @@ pub(crate) async fn connect(config: &Config) -> Result<AsyncPgConnection, Connec
     AsyncPgConnection::try_from_client_and_connection(client, connection).await
 }
 
-/// The driver's own text says only which kind of error it was; the cause behind it is what helps.
+/// The error with its cause, since the driver's own text names only the kind of error.
 pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
@@ -128,14 +132,14 @@ pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// The database, as every repository sees it. Cheap to clone.
+/// The connections to the database, shared by all repositories. Cheap to clone.
 #[derive(Clone)]
 pub struct Database {
     pool: Pool<Opener>,
     reads: PipelinedConnections,
     leases: PipelinedConnections,
     shared: Arc<Config>,
-    /// How many calls came to a good end, to tell a busy database from one that is gone.
+    /// The number of calls that succeeded, which distinguishes a busy database from an unreachable one.
     answered: Arc<AtomicU64>,
 }
 
@@ -146,16 +150,17 @@ impl fmt::Debug for Database {
 }
 
 impl Database {
-    /// A pool that opens its connections on the runtime of this call, whoever asks for them later: a connection belongs
-    /// to the runtime that opened it, and a web worker's single-threaded one may stall or go away. Opens none yet.
+    /// Creates a pool that opens its connections on the current runtime, whichever runtime requests them later: a
+    /// connection belongs to the runtime that opened it, and the single-threaded runtime of a web worker may stall or
+    /// end. Opens no connection yet.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
     #[must_use]
     pub fn new(config: &DatabaseConfig) -> Self {
         let manager = Opener { connect: config.connect.clone(), main: Handle::current() };
-        // Building fails only where a time limit is set without a runtime for it; ours stand around the call.
-        // The connection that was used last has its statements prepared and planned, and its memory at hand.
+        // Building fails only for a pool with timeouts and no runtime; the timeouts here are outside of the pool.
+        // LIFO, since the connection that was used last has its statements prepared and planned.
         let pool = Pool::builder(manager)
             .max_size(config.connections)
             .queue_mode(QueueMode::Lifo)
@@ -166,7 +171,7 @@ impl Database {
         Self { pool, reads, leases, shared, answered: Arc::default() }
     }
 
-    /// Changes something in one statement on a connection: measured under its name, ended after its time limit.
+    /// Runs one statement that changes something: measured as `operation`, with a timeout.
     pub(crate) async fn call<T>(
         &self,
         operation: &'static str,
@@ -180,7 +185,7 @@ impl Database {
         measured(operation, &sent, self.attempt(noted)).await
     }
 
-    /// Reads, elsewhere as [`call`](Self::call).
+    /// Runs statements that only read; otherwise like [`call`](Self::call).
     pub(crate) async fn fetch<T>(
         &self,
         operation: &'static str,
@@ -189,8 +194,8 @@ impl Database {
         measured(operation, &AtomicBool::new(false), self.attempt(work)).await
     }
 
-    /// Does a reading that is short whatever is asked: others of the same web worker may wait behind it. Elsewhere it is as
-    /// [`call`](Self::call).
+    /// Runs a read that is always short, on the connection that a web worker shares among its reads: others may wait
+    /// behind it. Outside of a web worker it is like [`fetch`](Self::fetch).
     pub(crate) async fn read<T>(
         &self,
         operation: &'static str,
@@ -205,8 +210,8 @@ impl Database {
         }
     }
 
-    /// Does what makes a lease, in one short statement: others of the same web worker may wait behind it. Elsewhere it is as
-    /// [`call`](Self::call).
+    /// Runs the short statement of a lease, on the connection that a web worker shares among its leases: others may
+    /// wait behind it. Outside of a web worker it is like [`call`](Self::call).
     pub(crate) async fn lease<T>(
         &self,
         operation: &'static str,
@@ -250,7 +255,7 @@ impl Database {
                 answer
             }
             Err(_elapsed) => {
-                // Whatever holds it up holds up everybody behind.
+                // Drops the connection, since all calls behind this one would be delayed too.
                 connections.forget();
                 Err(CallError::Unreachable(Unreachable::TooSlow(WORK_LIMIT)))
             }
@@ -267,7 +272,7 @@ impl Database {
             Ok(Err(lost)) => return Err(CallError::Unreachable(Unreachable::Lost(lost))),
             Err(_elapsed) => return Err(CallError::Unreachable(Unreachable::TooSlow(WORK_LIMIT))),
         };
-        // Only now: a call that was cut off in between leaves a connection that may still be busy with it.
+        // Released only here: after a call that failed or was dropped, the connection may still be busy.
         connection.release();
         if answer.is_ok() {
             self.answered.fetch_add(1, Ordering::Relaxed);
@@ -277,7 +282,7 @@ impl Database {
 
     async fn connection(&self) -> Result<Pooled, CallError> {
         let started = Instant::now();
-        // One future over all rounds, so that the call keeps its place among those who wait.
+        // One future for all rounds, so that the call keeps its place in the pool's queue.
         let mut getting = pin!(self.pool.get());
         let mut answered = self.answered.load(Ordering::Relaxed);
         loop {
@@ -295,7 +300,7 @@ impl Database {
         }
     }
 
-    /// As [`call`](Self::call), with the work in one transaction: committed if it succeeds, else rolled back.
+    /// Like [`call`](Self::call), with the work in one transaction: committed if it succeeds, otherwise rolled back.
     pub(crate) async fn transaction<T>(
         &self,
         operation: &'static str,
@@ -304,7 +309,7 @@ impl Database {
         self.transaction_or(operation, work, Err).await
     }
 
-    /// As [`call`](Self::call), with all that is read as it was at one moment.
+    /// Like [`fetch`](Self::fetch), with all reads from one snapshot of the database.
     pub(crate) async fn snapshot<T>(
         &self,
         operation: &'static str,
@@ -318,7 +323,7 @@ impl Database {
         self.transaction(operation, work).await.map_err(|error| error.with_maybe_done(false))
     }
 
-    /// As [`transaction`](Self::transaction); a failure that has a meaning (a name that is taken) becomes a value, after
+    /// Like [`transaction`](Self::transaction); `meaning` may convert a failure, such as a taken name, to a value after
     /// the rollback.
     pub(crate) async fn transaction_or<T>(
         &self,
@@ -332,7 +337,7 @@ impl Database {
         measured(operation, &committing, attempt).await
     }
 
-    /// Whether the database answers.
+    /// Checks that the database answers.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] if it does not, within five seconds.
@@ -350,8 +355,8 @@ impl Database {
     }
 }
 
-/// Measures a call under its name, and says what went wrong in the domain's words. `sent`: whether the statement that changes
-/// something, or the last of a transaction, has been on its way.
+/// Measures a call as `operation`, and converts its error to [`StoreError`]. `sent`: whether a changing statement, or
+/// the commit of a transaction, was sent.
 async fn measured<T>(
     operation: &'static str,
     sent: &AtomicBool,
@@ -382,14 +387,14 @@ async fn in_transaction<T>(
             Ok(value)
         }
         Err(error) => {
-            // The error that led here is the one to tell; a rollback that fails breaks the connection.
+            // The first error is returned; a rollback that fails breaks the connection.
             let _reported = AnsiTransactionManager::rollback_transaction(connection).await;
             Err(error)
         }
     }
 }
 
-/// Declares a repository that is its database and nothing else.
+/// Declares a repository whose only field is the database.
 macro_rules! repository {
     ($(#[$meta:meta])* $name:ident) => {
         $(#[$meta])*
@@ -399,7 +404,7 @@ macro_rules! repository {
         }
 
         impl $name {
-            /// On this database.
+            /// Creates the repository on this database.
             #[must_use]
             pub fn new(database: $crate::database::Database) -> Self {
                 Self { database }
@@ -409,10 +414,10 @@ macro_rules! repository {
 }
 pub(crate) use repository;
 
-/// Opens connections of a pool.
+/// Opens the connections of the pool.
 struct Opener {
     connect: Config,
-    /// Where their sockets belong, whoever asks for them: a web worker's single-threaded runtime may stall or go away.
+    /// The runtime that drives the sockets. The single-threaded runtime of a web worker may stall or end.
     main: Handle,
 }
 
@@ -429,15 +434,15 @@ impl Manager for Opener {
     }
 
     async fn recycle(&self, connection: &mut IdleConnection, _: &Metrics) -> RecycleResult<ConnectionError> {
-        // A connection that was lost is known to be closed without asking it, so that asking would only cost time.
+        // A lost connection is known to be closed; a query to find out would only cost time.
         if connection.is_lost() { Err(RecycleError::message("the connection was lost")) } else { Ok(()) }
     }
 }
 
 type Pooled = Object<Opener>;
 
-/// A connection that goes back into the pool only if its work ran to its end. A call that is dropped half-way (its
-/// caller hung up, its time was over) takes its connection with it.
+/// A connection that returns to the pool only if its work ran to its end. If the call is dropped early (its caller
+/// disconnected, it timed out), the connection is closed.
 struct Guard(Option<Pooled>);
 
 impl Guard {

@@ -1,4 +1,4 @@
-//! From what the driver says to what the domain understands.
+//! Errors of database calls, and their conversion to [`StoreError`].
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use diesel::result::{DatabaseErrorKind, DeserializeFieldError, Error as DieselEr
 
 use crate::idle_connection::Lost;
 
-/// What can go wrong inside a call, before it has its name.
+/// The error of a call, before its operation is added.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
     /// No connection, or it was lost.
@@ -17,13 +17,13 @@ pub(crate) enum CallError {
     /// The driver or the server refused.
     #[error(transparent)]
     Database(DieselError),
-    /// A row holds what it must not.
+    /// A row has a value that the domain refuses.
     #[error(transparent)]
     Row(#[from] BadRow),
-    /// The work was undone because browsers are leased; its caller makes an answer of it.
+    /// The work was rolled back because browsers are leased. The repository converts this to a result.
     #[error("undone, {leased} browsers are leased")]
     Undone {
-        /// How many.
+        /// The number of leased browsers.
         leased: u32,
     },
 }
@@ -71,7 +71,7 @@ impl From<DieselError> for CallError {
     }
 }
 
-/// What `transaction_or` takes for the violation of one of these unique keys.
+/// A `meaning` for `transaction_or`: converts the violation of one of these unique keys to a value.
 pub(crate) fn if_violated<T>(keys: &[&'static str], meaning: T) -> impl FnOnce(CallError) -> Result<T, CallError> {
     move |error| match error.violated() {
         Some(key) if keys.contains(&key) => Ok(meaning),
@@ -85,7 +85,7 @@ impl CallError {
         if self.is_unavailable() { "unavailable" } else { "broken" }
     }
 
-    /// The unique constraint or index that was violated, by our own name for it.
+    /// The name of the unique constraint or index that was violated.
     pub(crate) fn violated(&self) -> Option<&str> {
         match self {
             Self::Database(DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, info)) => {
@@ -95,7 +95,7 @@ impl CallError {
         }
     }
 
-    /// For the domain. `on_its_way`: what would change something was sent.
+    /// Converts the error for the domain. `on_its_way`: whether a statement that changes something was sent.
     pub(crate) fn into_store_error(self, operation: &'static str, on_its_way: bool) -> StoreError {
         let (unavailable, maybe_done) = (self.is_unavailable(), on_its_way && self.is_answer_lost());
         let source = Box::new(self);
@@ -106,7 +106,7 @@ impl CallError {
         }
     }
 
-    /// Whether there was no answer, not even a refusal.
+    /// Whether neither a result nor a refusal arrived.
     fn is_answer_lost(&self) -> bool {
         use DatabaseErrorKind::{ClosedConnection, UnableToSendCommand};
         match self {
@@ -132,8 +132,8 @@ impl CallError {
             Self::Row(_) | Self::Undone { .. } => false,
             Self::Database(DieselError::DatabaseError(kind, info)) => match kind {
                 ClosedConnection | ReadOnlyTransaction | SerializationFailure | UnableToSendCommand => true,
-                // Diesel keeps neither the code nor the kind of the rest, and the server's text is in its own language
-                // only for people; these are the driver's and the private cluster's, which speaks English.
+                // Diesel drops the code of these errors, so only the message is left. A server may translate its
+                // messages; those of the driver and of the private cluster are English.
                 DatabaseErrorKind::Unknown => is_passing(info.message()),
                 _ => false,
             },
@@ -144,11 +144,11 @@ impl CallError {
     }
 }
 
-/// The driver's messages of connections that were cut.
+/// The driver's messages about lost connections.
 const LOST: [&str; 4] =
     ["connection closed", "error communicating with the server", "server closed the connection", "Broken pipe"];
 
-/// Messages of conditions that pass by themselves: shutdown, start-up, cut connections, cancelled or deadlocked
+/// Whether the message is about a temporary condition: shutdown, start-up, lost connections, cancelled or deadlocked
 /// statements, a full disk or connection table.
 fn is_passing(message: &str) -> bool {
     const SIGNS: [&str; 10] = [

@@ -1,4 +1,4 @@
-//! Extensions, without their bytes.
+//! Extensions, without their stored bytes.
 
 use async_trait::async_trait;
 use casement_domain::extension::{Extension, ExtensionDeleted, ExtensionFilter, ExtensionRepository, ExtensionStored};
@@ -19,7 +19,7 @@ use crate::project;
 use crate::query::{contains, counted, is_there, window};
 use crate::schema::{browser_pools, extensions};
 
-/// What keeps names unique.
+/// The constraint that keeps names unique.
 const NAME_KEY: &str = "extensions_name_key";
 
 row! {
@@ -36,7 +36,7 @@ row! {
     }
 }
 
-/// Holds the extensions until the transaction ends, so that none is deleted meanwhile. `false` if one is not there.
+/// Locks the extensions until the transaction ends, so that none is deleted meanwhile. `false` if one does not exist.
 pub(crate) async fn hold(connection: &mut AsyncPgConnection, ids: &[ExtensionId]) -> Result<bool, CallError> {
     if ids.is_empty() {
         return Ok(true);
@@ -101,7 +101,8 @@ impl ExtensionRepository for PgExtensions {
     async fn delete(&self, id: ExtensionId) -> Result<ExtensionDeleted, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = extensions::table.find(Column(id));
-            // First the row, then the pools: one that is being stored with it has the row, and is seen afterwards.
+            // Locks the row before it looks for pools: storing a pool locks this row too, so that pool is visible
+            // afterwards.
             if !is_there(connection, row.select(extensions::id).for_update()).await? {
                 return Ok(ExtensionDeleted::NotFound);
             }

@@ -1,5 +1,5 @@
-//! A connection whose socket is driven by whoever uses it. With a task of its own to do so, each statement would wake that task to be sent
-//! and once more to be answered, and on another thread that costs more than a short statement does.
+//! A connection whose socket is driven by its current user. A task for the socket would be woken twice per statement,
+//! to send it and to receive the result, and on another thread that costs more than a short statement.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -15,19 +15,19 @@ use crate::database::describe;
 
 type Wire = tokio_postgres::Connection<Socket, NoTlsStream>;
 
-/// A connection at rest: nothing moves on its socket.
+/// A connection whose socket is read and written only during [`run`](Self::run).
 pub(crate) struct IdleConnection {
     connection: AsyncPgConnection,
     wire: Wire,
 }
 
-/// The connection ended before the work on it.
+/// The connection was closed before the work on it ended.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was lost: {0}")]
 pub(crate) struct Lost(String);
 
 impl IdleConnection {
-    /// Opens a connection. Its socket belongs to the runtime of this call.
+    /// Opens a connection. Its socket belongs to the current runtime.
     pub(crate) async fn open(config: &Config) -> Result<Self, ConnectionError> {
         let bad = |error: tokio_postgres::Error| ConnectionError::BadConnection(describe(&error));
         let (client, mut wire) = config.connect(NoTls).await.map_err(bad)?;
@@ -36,23 +36,23 @@ impl IdleConnection {
         Ok(Self { connection, wire })
     }
 
-    /// Does `work` to its end. A connection whose work was dropped half-way may still be busy with it.
+    /// Runs `work` to its end. If this future is dropped early, the connection may still be busy with the work.
     ///
     /// # Errors
-    /// [`Lost`].
+    /// [`Lost`] if the connection was closed before `work` ended.
     pub(crate) async fn run<T>(&mut self, work: impl AsyncFnOnce(&mut AsyncPgConnection) -> T) -> Result<T, Lost> {
-        // Thousands of callers may hold this future at a time.
+        // Boxed to make this future small, since there may be thousands at a time.
         drive(&mut self.wire, Box::pin(work(&mut self.connection))).await
     }
 
-    /// Whether it can be used no more, as far as this side has heard.
+    /// Whether the connection is known to be unusable.
     pub(crate) fn is_lost(&mut self) -> bool {
         let ended = Pin::new(&mut self.wire).poll(&mut Context::from_waker(Waker::noop()));
         ended.is_ready() || self.connection.is_broken()
     }
 }
 
-/// Moves the bytes of `wire` until `work` is done.
+/// Drives the socket of `wire` until `work` is done.
 async fn drive<T>(wire: &mut Wire, work: impl Future<Output = T>) -> Result<T, Lost> {
     let mut work = pin!(work);
     poll_fn(|cx| {
@@ -60,7 +60,7 @@ async fn drive<T>(wire: &mut Wire, work: impl Future<Output = T>) -> Result<T, L
             return Poll::Ready(Ok(done));
         }
         let Poll::Ready(ended) = Pin::new(&mut *wire).poll(cx) else { return Poll::Pending };
-        // Its last word may have been the answer.
+        // The last message before the end may complete the work.
         match work.as_mut().poll(cx) {
             Poll::Ready(done) => Poll::Ready(Ok(done)),
             Poll::Pending => {

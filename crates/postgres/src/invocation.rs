@@ -1,4 +1,4 @@
-//! Invocations: accepted under the limits, moved by compare-and-set.
+//! Invocations: admitted by the limits, changed by compare-and-set.
 
 use std::sync::Arc;
 
@@ -27,13 +27,14 @@ use crate::query::{all, contains, is_there, window};
 use crate::schema::{deployments, invocations};
 use crate::{organization, project, usage};
 
-/// How many invocations this node has under way to be accepted, at most: of one organization it is one at a time anyhow.
+/// The maximum number of invocations that this node creates concurrently. Those of one organization are created one by
+/// one anyway.
 const ACCEPTED_AT_ONCE: usize = 4;
-/// How many bytes of payloads and outputs a page of a list has, unless its first invocation alone has more.
+/// The maximum size, in bytes, of the payloads and outputs of a page, unless its first invocation alone is larger.
 const PAGE_BYTES: i64 = 8 << 20;
-/// How many bytes an invocation's payload and output have. They are not read for it.
+/// The size, in bytes, of an invocation's payload and output, computed without reading them.
 const WEIGHT: &str = "(coalesce(octet_length(payload), 0) + coalesce(octet_length(output), 0))::bigint";
-/// These have not ended.
+/// The statuses of invocations that have not ended.
 const UNFINISHED: [&str; 2] = [InvocationStatus::Queued.as_str(), InvocationStatus::Running.as_str()];
 
 row! {
@@ -61,19 +62,20 @@ row! {
 #[derive(Clone, Debug)]
 pub struct PgInvocations {
     database: Database,
-    /// Who waits for the lock of the organization does so here, and not on a connection.
+    /// Calls that would wait for the lock of the organization wait here, without occupying a connection.
     accepting: Arc<Semaphore>,
 }
 
 impl PgInvocations {
-    /// On this database.
+    /// Creates the repository on this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
         Self { database, accepting: Arc::new(Semaphore::new(ACCEPTED_AT_ONCE)) }
     }
 }
 
-/// Whether it is the project's and has not ended; then it does not end before the transaction does.
+/// Whether the invocation belongs to the project and has not ended. If so, it is locked, so that it does not end before
+/// the transaction.
 pub(crate) async fn is_unfinished(
     connection: &mut AsyncPgConnection,
     project: ProjectId,
@@ -90,7 +92,7 @@ struct IdRow {
     id: Column<InvocationId>,
 }
 
-/// As much of a page as is not too heavy.
+/// Cuts a page to the items that fit into [`PAGE_BYTES`].
 fn light(page: Page, found: Vec<(Uuid, i64)>) -> Listed<Uuid> {
     let mut bytes = 0_i64;
     let fits = |weight: i64| {
@@ -117,7 +119,7 @@ impl InvocationRepository for PgInvocations {
             let Some(owner) = project::living(connection, organization, invocation.project).await? else {
                 return Ok(InvocationStored::ProjectGone);
             };
-            // Noted as used, and held by it: it does not end meanwhile.
+            // Updating `used_at` also locks the deployment, so that it does not end meanwhile.
             let row = deployments::table.find(Column(invocation.deployment));
             let row = row.filter(deployments::status.eq(DeploymentStatus::Running.as_str()));
             let used = deployments::used_at.eq(invocation.started_at);
@@ -216,7 +218,7 @@ impl InvocationRepository for PgInvocations {
 
     async fn queued(&self, most: u32) -> Result<Vec<Invocation>, StoreError> {
         let rows = invocations::table.filter(invocations::status.eq(InvocationStatus::Queued.as_str()));
-        // The first of every project before the second of any: none is hidden behind the many of another.
+        // The first of each project comes before the second of any, so that no project blocks another.
         let nth = sql::<sql_types::BigInt>(
             "row_number() OVER (PARTITION BY invocations.project_id ORDER BY invocations.started_at, invocations.id)",
         );
@@ -250,7 +252,7 @@ impl InvocationRepository for PgInvocations {
 
     async fn canceled_with_sessions(&self, most: u32) -> Result<Vec<InvocationId>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            // From the sessions that live: of those there are few.
+            // Starts from the sessions that have not ended, since there are few.
             let statement = diesel::sql_query(
                 "SELECT DISTINCT i.id FROM sessions s JOIN invocations i ON i.id = s.invocation_id
                  WHERE s.state <> 'ended' AND i.status = 'failed' AND i.status_reason = 'canceled' LIMIT $1",

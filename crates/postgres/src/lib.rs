@@ -1,7 +1,7 @@
 //! Repositories on PostgreSQL, and the private cluster.
 //!
-//! [`Cluster`] runs a PostgreSQL of our own where nobody names one; [`migrate`] brings the schema up to date;
-//! [`Database`] holds the connections, and the repositories stand on it; [`Notifications`] hears what other nodes say.
+//! [`Cluster`] runs a private PostgreSQL if no database is configured; [`migrate`] brings the schema up to date;
+//! [`Database`] has the connections that the repositories use; [`Notifications`] receives the change feed.
 
 mod api_key;
 mod audit;

@@ -1,4 +1,4 @@
-//! The schema: migrations embedded in the program, applied under a lock so that two nodes do not race.
+//! The migrations of the schema: embedded in the program, and applied under a lock so that two nodes do not race.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 use crate::database::{DatabaseConfig, connect};
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations");
-/// Any number will do, as long as it stays the same in all versions: "casement" in ASCII.
+/// The number of the advisory lock, the same in all versions: "casement" in ASCII.
 const LOCK: i64 = 0x6361_7365_6d65_6e74;
 const LOCK_POLL: Duration = Duration::from_millis(100);
 const LOCK_LIMIT: Duration = Duration::from_secs(300);
@@ -26,7 +26,7 @@ pub enum MigrateError {
     /// Another node has been migrating for too long.
     #[error("another node has held the migration lock for {} s", LOCK_LIMIT.as_secs())]
     Locked,
-    /// The lock could not be asked for.
+    /// The migration lock could not be requested.
     #[error("the migration lock can't be asked for: {0}")]
     Lock(#[source] diesel::result::Error),
     /// A migration failed and was rolled back.
@@ -36,10 +36,10 @@ pub enum MigrateError {
 
 type SyncConnection = AsyncConnectionWrapper<AsyncPgConnection>;
 
-/// Applies every migration that is missing and says which; waits while another node does the same.
+/// Applies every missing migration and returns their versions. Waits while another node migrates.
 ///
 /// # Errors
-/// [`MigrateError`]; each migration is a transaction of its own, so what was applied before stays.
+/// [`MigrateError`]; each migration is a transaction of its own, so the ones applied before a failure stay.
 pub async fn migrate(config: &DatabaseConfig) -> Result<Vec<String>, MigrateError> {
     run(config, |connection| {
         refuse_newer(connection)?;
@@ -48,7 +48,7 @@ pub async fn migrate(config: &DatabaseConfig) -> Result<Vec<String>, MigrateErro
     .await
 }
 
-/// Takes every migration back, the newest first: the schema is then empty. For tests and for leaving.
+/// Reverts every migration, the newest first, which leaves the schema empty. For tests, and for removing Casement.
 ///
 /// # Errors
 /// [`MigrateError`], as [`migrate`].
@@ -56,7 +56,7 @@ pub async fn revert_all(config: &DatabaseConfig) -> Result<Vec<String>, MigrateE
     run(config, |connection| connection.revert_all_migrations(MIGRATIONS).map(|done| names(&done))).await
 }
 
-/// On a schema that this version does not know it would start, and fail later.
+/// Refuses a schema with migrations that this version does not know: the server would start, and fail later.
 fn refuse_newer(connection: &mut SyncConnection) -> diesel::migration::Result<()> {
     let known = MigrationSource::<Pg>::migrations(&MIGRATIONS)?;
     let applied = connection.applied_migrations()?;
@@ -80,8 +80,8 @@ async fn run(
 ) -> Result<Vec<String>, MigrateError> {
     let mut connection = connect(&config.unhurried()).await.map_err(MigrateError::Unreachable)?;
     lock(&mut connection).await?;
-    // The harness blocks its thread; on a thread of its own it disturbs no runtime, not even a single-threaded one.
-    // The lock goes with the connection.
+    // The harness blocks its thread, so it runs outside of the runtime's threads. The lock is released with the
+    // connection.
     let blocking = tokio::task::spawn_blocking(move || {
         let mut connection = SyncConnection::from(connection);
         connection.set_instrumentation(None::<Box<dyn diesel::connection::Instrumentation>>);

@@ -22,7 +22,8 @@ struct NodeRow<'a> {
     started_at: OffsetDateTime,
 }
 
-/// Whether a node has said of late that it lives. Both are told by the database's clock, which all nodes share.
+/// Whether a node sent a heartbeat recently. Heartbeats are written and compared with the database's clock, which all
+/// nodes share.
 pub(crate) fn is_alive() -> SqlLiteral<Bool> {
     let seconds = Node::LOST_AFTER.whole_seconds();
     sql(&format!("nodes.heartbeat_at > now() - interval '{seconds} seconds'"))

@@ -1,4 +1,4 @@
-//! What the database tells by itself: one connection per node that only listens.
+//! The change feed: one connection per node that only listens for notifications.
 
 use std::time::Duration;
 
@@ -10,30 +10,30 @@ use tokio_postgres::{AsyncMessage, NoTls};
 
 use crate::database::DatabaseConfig;
 
-/// How many events may wait for their consumer before the connection is no longer read.
+/// The number of buffered events from which on the connection is no longer read.
 const BACKLOG: usize = 1024;
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
-/// How often a silent connection is asked whether it still lives, and how long it may take to say so.
+/// The interval of the liveness checks of the connection, and their timeout.
 const PULSE: Duration = Duration::from_secs(20);
 const PULSE_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a node hears.
+/// An event of the change feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotificationEvent {
-    /// The channels are being listened to from now on; whatever was said before may have been missed, so look again.
-    /// Comes first of all, and again after every lost connection.
+    /// The channels are subscribed from now on. Earlier notifications may have been missed, so the consumer must read
+    /// the state again. The first event, repeated after each lost connection.
     Listening,
-    /// Somebody said `payload` on `channel`.
+    /// A notification on one of the channels.
     Notification {
-        /// The channel.
+        /// The name of the channel.
         channel: String,
-        /// What was said, at most 8,000 bytes.
+        /// The payload, fewer than 8,000 bytes.
         payload: String,
     },
 }
 
-/// Everything that is said on some channels. Dropping it ends its connection.
+/// The notifications of some channels. Dropping this closes the connection.
 #[derive(Debug)]
 pub struct Notifications {
     events: mpsc::Receiver<NotificationEvent>,
@@ -41,7 +41,7 @@ pub struct Notifications {
 }
 
 impl Notifications {
-    /// Listens to `channels` on a connection of its own, on the current runtime; connects again by itself.
+    /// Subscribes to `channels` on a new connection, on the current runtime. Reconnects automatically.
     #[must_use]
     pub fn listen(config: &DatabaseConfig, channels: Vec<String>) -> Self {
         let (sender, events) = mpsc::channel(BACKLOG);
@@ -49,11 +49,11 @@ impl Notifications {
         Self { events, task }
     }
 
-    /// The next event; waits for as long as it takes. Safe to cancel.
+    /// Waits for the next event, without a timeout. Safe to cancel.
     pub async fn next(&mut self) -> NotificationEvent {
         match self.events.recv().await {
             Some(received) => received,
-            // The task ends only with the runtime; nothing will be said any more.
+            // The task ends only with the runtime, so no event will follow.
             None => std::future::pending().await,
         }
     }
@@ -78,7 +78,7 @@ async fn keep_listening(config: DatabaseConfig, channels: Vec<String>, sender: m
         }
         let pause = backoff.next_pause();
         metrics::counter!("casement_database_listen_lost_total").increment(1);
-        tracing::warn!(%error, pause_ms = pause.as_millis(), "the listening database connection is lost");
+        tracing::warn!(%error, pause_ms = pause.as_millis(), "the database connection for notifications is lost");
         tokio::time::sleep(pause).await;
     }
 }
@@ -93,7 +93,7 @@ enum Lost {
     Silent,
 }
 
-/// One life of the connection. `Ok` means that nobody wants to hear any more.
+/// Connects and listens until the connection is lost. `Ok` means that the receiver was dropped.
 async fn listen_once(
     config: &DatabaseConfig,
     channels: &[String],
@@ -104,7 +104,7 @@ async fn listen_once(
     let mut messages = stream::poll_fn(move |context| connection.poll_message(context));
     let listening: String = channels.iter().map(|channel| format!("LISTEN {};", quote(channel))).collect();
     let (given, mut received) = mpsc::channel(1);
-    // The client's own requests are answered only while its connection is read, so both run side by side.
+    // Responses to requests arrive only while the connection is read, so both run concurrently.
     let requests = async {
         client.batch_execute(&listening).await?;
         if given.send(()).await.is_err() {
@@ -151,6 +151,6 @@ fn quote(channel: &str) -> String {
 }
 
 diesel::define_sql_function! {
-    /// Says something on a channel when the transaction commits; what it gives back is never read.
+    /// Sends a notification on a channel when the transaction commits. The result is never read.
     fn pg_notify(channel: diesel::sql_types::Text, payload: diesel::sql_types::Text) -> diesel::sql_types::Text;
 }

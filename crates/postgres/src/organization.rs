@@ -1,4 +1,4 @@
-//! Organizations, their users, and what an empty database begins with.
+//! Organizations, their users, and the first rows of an empty database.
 
 use async_trait::async_trait;
 use casement_domain::name::LabelName;
@@ -55,7 +55,7 @@ repository! {
     PgOrganizations
 }
 
-/// The organization, held until the transaction ends: nobody else adds to it meanwhile.
+/// Reads the organization, and locks it until the transaction ends, so that no other transaction adds to it meanwhile.
 pub(crate) async fn hold(
     connection: &mut AsyncPgConnection,
     id: OrganizationId,
@@ -64,7 +64,7 @@ pub(crate) async fn hold(
     find(connection, row.for_update()).await
 }
 
-/// The organization, which there is.
+/// Reads the organization, which must exist.
 pub(crate) async fn read(connection: &mut AsyncPgConnection, id: OrganizationId) -> Result<Organization, CallError> {
     let row = organizations::table.find(Column(id)).select(OrganizationRow::as_select());
     Ok(row.get_result(connection).await?.value()?)
@@ -94,7 +94,7 @@ impl OrganizationRepository for PgOrganizations {
 
     async fn begin(&self, start: &FirstStart) -> Result<bool, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            // Two servers on one empty database: the second waits here, and then finds what the first has made.
+            // Of two servers on one empty database, the second waits here and then finds the rows of the first.
             diesel::sql_query("LOCK TABLE organizations IN SHARE ROW EXCLUSIVE MODE").execute(connection).await?;
             if organizations::table.count().get_result::<i64>(connection).await? > 0 {
                 return Ok(false);

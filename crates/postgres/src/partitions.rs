@@ -1,5 +1,5 @@
-//! Tables whose rows are kept by their time: a partition for each month or day, made ahead and dropped when it is too old, and one for
-//! what fits none of them, so that no row is ever lost for its time.
+//! Tables that are partitioned by time: a partition for each month or day, created ahead and dropped when it is too
+//! old, and one for all other times, so that every row can be stored.
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
@@ -9,17 +9,18 @@ use time::{Date, Duration, Month, OffsetDateTime, UtcOffset};
 
 use crate::error::CallError;
 
-/// How much time a partition spans.
+/// The time that one partition spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Span {
     Month,
     Day,
 }
 
-/// How many partitions are made ahead, the present one included.
+/// The number of partitions that are created ahead, including the current one.
 const AHEAD: u32 = 3;
 
-/// A table that is partitioned by a column `at`. Its partitions are named after it, that of everything else `…_other`.
+/// A table that is partitioned by its column `at`. The names of the partitions begin with that of the table; `…_other`
+/// takes all other times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Partitioned {
     pub(crate) table: &'static str,
@@ -44,7 +45,7 @@ impl Span {
         next.unwrap_or(first)
     }
 
-    /// How the last part of a partition's name looks.
+    /// The regular expression of the date in the name of a partition.
     const fn pattern(self) -> &'static str {
         match self {
             Self::Month => "[0-9]{4}_[0-9]{2}",
@@ -54,7 +55,8 @@ impl Span {
 }
 
 impl Partitioned {
-    /// Makes room for rows from `now` on, and drops the partitions that ended before `oldest`. The transaction is the caller's.
+    /// Creates the partitions for rows from `now` on, and drops those that ended before `oldest`. Runs in the caller's
+    /// transaction.
     pub(crate) async fn tidy(
         self,
         connection: &mut AsyncPgConnection,
@@ -70,7 +72,7 @@ impl Partitioned {
         self.drop_before(connection, oldest).await
     }
 
-    /// `audit_records_2026_11`. The name is made of our own words and numbers alone.
+    /// The name of a partition, such as `audit_records_2026_11`. It contains no input, so it needs no quoting.
     fn name(self, first: Date) -> String {
         let month = format!("{}_{:04}_{:02}", self.table, first.year(), u8::from(first.month()));
         match self.span {
@@ -83,7 +85,7 @@ impl Partitioned {
         let midnight =
             |date: Date| format!("{:04}-{:02}-{:02}T00:00:00Z", date.year(), u8::from(date.month()), date.day());
         let (table, name, from, to) = (self.table, self.name(first), midnight(first), midnight(next));
-        // Several nodes may do this at once; and there may be rows of that time already, in the partition of everything else.
+        // Several nodes may do this at once, and `…_other` may already have rows of that time.
         let there: Option<Exists> = diesel::sql_query("SELECT 1 AS one FROM pg_class WHERE relname = $1")
             .bind::<Text, _>(&name)
             .get_result(connection)
@@ -110,7 +112,7 @@ impl Partitioned {
         Ok(())
     }
 
-    /// Drops what ended before `oldest`, and what the partition of everything else holds of that time.
+    /// Drops the partitions that ended before `oldest`, and deletes the rows of that time from `…_other`.
     async fn drop_before(self, connection: &mut AsyncPgConnection, oldest: OffsetDateTime) -> Result<(), CallError> {
         let (table, pattern) = (self.table, self.span.pattern());
         let old: Vec<Named> = diesel::sql_query(format!(

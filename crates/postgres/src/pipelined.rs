@@ -1,5 +1,6 @@
-//! One connection for the short reads of a web worker. What its callers ask in one turn of its loop goes to the database in one write, and
-//! the answers come back on the thread that waits for them; a connection for each would cost a wake-up or two for every statement.
+//! One connection for the short statements of a web worker. The statements of one turn of its event loop are sent in
+//! one write, and the results arrive on the thread that waits for them. A connection for each would cost one or two
+//! wake-ups per statement.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,16 +19,17 @@ thread_local! {
     static OF_THIS_THREAD: RefCell<HashMap<u64, Slot>> = RefCell::default();
 }
 
-/// Where the connection is, or will be as soon as somebody has opened it.
+/// The place of the connection, empty until the first user opens it.
 pub(crate) type Slot = Arc<OnceCell<PipelinedConnection>>;
 
-/// A connection whose statements may overlap: each is a transaction of its own, answered in the order of asking.
+/// A connection whose statements may overlap: each is a transaction of its own, and the results arrive in the order of
+/// sending.
 pub(crate) struct PipelinedConnection {
     connection: AsyncPgConnection,
     ended: Arc<AtomicBool>,
 }
 
-/// The shared connections to one database, of whichever threads have one.
+/// The shared connections to one database: one for each thread with a runtime of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PipelinedConnections(u64);
 
@@ -37,7 +39,7 @@ impl PipelinedConnections {
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// That of this thread, if its runtime has no other.
+    /// The slot of this thread, if its runtime is single-threaded.
     pub(crate) fn here(self) -> Option<Slot> {
         let alone = Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::CurrentThread);
         alone.then(|| {
@@ -51,7 +53,7 @@ impl PipelinedConnections {
         })
     }
 
-    /// Whoever comes next opens another one.
+    /// Drops the connection of this thread. The next use opens another one.
     pub(crate) fn forget(self) {
         OF_THIS_THREAD.with_borrow_mut(|all| all.remove(&self.0));
     }

@@ -1,4 +1,4 @@
-//! Browser pools: their wish, their lead, their browsers.
+//! Browser pools: their configuration, lead and browsers.
 
 mod row;
 
@@ -29,7 +29,7 @@ use crate::query::{contains, count, counted, is_there, window};
 use crate::schema::{browser_pools, browsers, profiles};
 use crate::{extension, organization, profile, project, proxy, usage, wait_queue};
 
-/// What keeps names unique.
+/// The constraint that keeps names unique.
 const NAME_KEY: &str = "browser_pools_name_key";
 
 repository! {
@@ -37,12 +37,13 @@ repository! {
     PgPools
 }
 
-/// Those that are not deleted.
+/// The pools that are not deleted.
 fn living() -> Filter<browser_pools::table, IsNull<browser_pools::deleted_at>> {
     browser_pools::table.filter(browser_pools::deleted_at.is_null())
 }
 
-/// Holds what the pool's browsers load, so that none of it is deleted meanwhile. What is missing, if something is.
+/// Locks what the pool's browsers load, so that none of it is deleted meanwhile. Returns the outcome if something is
+/// missing.
 async fn hold_loaded(connection: &mut AsyncPgConnection, shape: &Shape) -> Result<Option<PoolStored>, CallError> {
     Ok(if !extension::hold(connection, &shape.extensions).await? {
         Some(PoolStored::ExtensionGone)
@@ -55,7 +56,7 @@ async fn hold_loaded(connection: &mut AsyncPgConnection, shape: &Shape) -> Resul
     })
 }
 
-/// Whether a pool fits into the limits as it is to be; holds the organization until the transaction ends.
+/// Checks whether the pool `next` fits into the limits. Locks the organization until the transaction ends.
 async fn reserve(
     connection: &mut AsyncPgConnection,
     organization: OrganizationId,
@@ -77,7 +78,7 @@ async fn reserve(
     })
 }
 
-/// Idle and leased browsers of each pool.
+/// The numbers of idle and leased browsers of each pool.
 async fn counts_of(
     connection: &mut AsyncPgConnection,
     ids: &[Column<PoolId>],
@@ -98,7 +99,7 @@ async fn counts_of(
     Ok(found)
 }
 
-/// The version that idle browsers of the pool are to have, if it follows its profile.
+/// The profile version that idle browsers of the pool should have, if the pool follows its profile.
 async fn followed_version(
     connection: &mut AsyncPgConnection,
     pool: PoolId,
@@ -158,8 +159,8 @@ impl PoolRepository for PgPools {
                 return Ok(missing);
             }
             let row = browser_pools::table.find(Column(current.id));
+            // Unchanged, since the limits were checked against the current size.
             let row = row.filter(browser_pools::updated_at.eq(current.updated_at));
-            // The size was counted on above; a growth that came through meanwhile is only noted again.
             let row = row.filter(browser_pools::deleted_at.is_null());
             let changed = diesel::update(row).set(PoolRow::of(next)).execute(connection).await?;
             Ok(if changed == 1 { PoolStored::Yes } else { PoolStored::Gone })
@@ -250,7 +251,7 @@ impl PoolRepository for PgPools {
                 return Ok(PoolDeleted::NotFound);
             }
             let of_pool = browsers::table.filter(browsers::pool_id.eq(Column(id)));
-            // First what could still be leased, then what is: a lease in between is seen by the second.
+            // Ends the unleased browsers before it counts the leased ones, so that a lease in between is counted.
             let unleased = of_pool.filter(browsers::state.eq_any(["warming", "idle"]));
             diesel::update(unleased).set(browsers::state.eq("ending")).execute(connection).await?;
             let leased = counted(connection, of_pool.filter(browsers::state.eq("leased")).count()).await?;
@@ -269,7 +270,7 @@ impl PoolRepository for PgPools {
 
     async fn flush(&self, id: PoolId, at: OffsetDateTime) -> Result<Vec<BrowserId>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            // First the pool: a browser that is being stored for it is there afterwards, or is not stored.
+            // The pool first: a browser that is being stored for it is either visible afterwards, or not stored.
             let row = browser_pools::table.find(Column(id));
             let next = browser_pools::generation.eq(browser_pools::generation + 1_i64);
             diesel::update(row).set(next).execute(connection).await?;
@@ -345,7 +346,7 @@ impl PoolRepository for PgPools {
     async fn grow(&self, pool: &Pool, fence: LeaderFence, growth: Growth) -> Result<Replaced, StoreError> {
         let row = living().find(Column(pool.id)).filter(browser_pools::lease_fence.eq(fence.0));
         let row = row.filter(browser_pools::updated_at.eq(pool.updated_at));
-        // A flush lowers the allowance without changing the wish.
+        // A flush lowers the allowance without changing `updated_at`.
         let row = row.filter(browser_pools::allowance.eq(Column(pool.growth.allowance)));
         let row = row.filter(browser_pools::growth_since.eq(pool.growth.since));
         let grown = diesel::update(row).set(GrowthColumns::of(&growth));
@@ -363,7 +364,7 @@ impl PoolRepository for PgPools {
             let row = living().find(Column(pool));
             let row = row.filter(browser_pools::lease_fence.eq(fence.0)).select(browser_pools::id);
             let row = row.filter(browser_pools::generation.eq(generation.0));
-            // Held, so that the pool can't be deleted in between and leave this browser behind.
+            // Locked, so that the pool can't be deleted in between and leave this browser behind.
             if !is_there(connection, row.for_share()).await? {
                 return Ok(Replaced::LostRace);
             }

@@ -22,7 +22,7 @@ use crate::recent_keys::RecentKeys;
 use crate::schema::{api_keys, organizations, projects};
 use crate::usage;
 
-/// What keeps names unique.
+/// The constraint that keeps names unique.
 const NAME_KEY: &str = "projects_name_key";
 
 row! {
@@ -59,13 +59,13 @@ pub struct PgProjects {
 }
 
 impl PgProjects {
-    /// On this database.
+    /// Creates the repository on this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
         Self { database, recent: RecentKeys::default() }
     }
 
-    /// The same, whose changes hold for remembered keys at once.
+    /// Clears `recent` after each change, so that changes apply to cached keys at once.
     #[must_use]
     pub fn forgetting(self, recent: RecentKeys) -> Self {
         Self { recent, ..self }
@@ -77,7 +77,7 @@ type OfOrganization = Filter<
     Eq<projects::organization_id, Column<OrganizationId>>,
 >;
 
-/// Those of the organization that are not deleted.
+/// The projects of the organization that are not deleted.
 fn of(organization: OrganizationId) -> OfOrganization {
     let living = projects::table.filter(projects::deleted_at.is_null());
     living.filter(projects::organization_id.eq(Column(organization)))
@@ -93,8 +93,8 @@ pub(crate) async fn living(
     find(&mut connection, row).await
 }
 
-/// Holds the project until the transaction ends, so that two do not both take a last place in it, and it is not deleted meanwhile. `false`
-/// if it is not there.
+/// Locks the project until the transaction ends, so that two transactions do not both use the last unit of a limit, and
+/// it is not deleted meanwhile. `false` if there is no such project.
 pub(crate) async fn hold(connection: &mut AsyncPgConnection, id: ProjectId) -> Result<bool, CallError> {
     let row = projects::table.find(Column(id)).filter(projects::deleted_at.is_null()).select(projects::id);
     is_there(connection, row.for_no_key_update()).await
@@ -170,7 +170,7 @@ impl ProjectRepository for PgProjects {
         at: OffsetDateTime,
     ) -> Result<ProjectDeleted, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            // Whoever makes something in a project holds its organization, or the project.
+            // Every transaction that creates something in a project locks the organization or the project.
             organization::hold(connection, organization).await?;
             let row = projects::table.find(Column(id));
             row.select(projects::id).for_update().execute(connection).await?;

@@ -1,4 +1,4 @@
-//! Proxies, their passwords sealed.
+//! Proxies, with sealed passwords.
 
 use async_trait::async_trait;
 use casement_domain::name::LabelName;
@@ -47,7 +47,7 @@ row! {
 row! {
     #[derive(Debug, Queryable, Selectable, Default, Insertable)]
     #[diesel(table_name = proxies, check_for_backend(diesel::pg::Pg))]
-    /// A rented proxy has an exit and nothing else.
+    /// All `None` but `exit` for a rented proxy.
     struct ConfigColumns {
         host: Option<String>,
         port: Option<Column<u16>>,
@@ -100,13 +100,13 @@ impl ColumnValue for Exit {
     }
 }
 
-/// Holds the proxy until the transaction ends, so that it is not deleted meanwhile. `false` if it is not there.
+/// Locks the proxy until the transaction ends, so that it is not deleted meanwhile. `false` if there is no such proxy.
 pub(crate) async fn hold(connection: &mut AsyncPgConnection, id: Option<ProxyId>) -> Result<bool, CallError> {
     let Some(id) = id else { return Ok(true) };
     is_there(connection, stored().find(Column(id)).select(proxies::id).for_share()).await
 }
 
-/// Those that are not deleted.
+/// The proxies that are not deleted.
 #[diesel::dsl::auto_type(no_type_alias)]
 fn stored() -> _ {
     proxies::table.filter(proxies::deleted_at.is_null())
@@ -192,7 +192,8 @@ impl ProxyRepository for PgProxies {
     async fn delete(&self, project: ProjectId, id: ProxyId, at: OffsetDateTime) -> Result<ProxyDeleted, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = stored().find(Column(id)).filter(proxies::project_id.eq(Column(project)));
-            // First the row, then the pools: one that is being stored with it has the row, and is seen afterwards.
+            // Locks the row before it looks for pools: storing a pool locks this row too, so that pool is visible
+            // afterwards.
             if !is_there(connection, row.select(proxies::id).for_update()).await? {
                 return Ok(ProxyDeleted::NotFound);
             }

@@ -1,5 +1,4 @@
-//! Statements that many repositories use: as methods of [`Database`] for a call of one statement, and as functions for a
-//! call of several.
+//! Helpers of all repositories: methods of [`Database`] for calls of one statement, and functions for calls of several.
 
 #![expect(
     clippy::manual_async_fn,
@@ -38,7 +37,7 @@ pub(crate) fn all<'q, C: AsyncConnectionCore + Send, R: Stored<V> + Send, V: Sen
     async move { Ok(query.load(connection).await?.value()?) }
 }
 
-/// Whether `query`, which selects an identifier, finds a row; with a lock, whether the row is there and held.
+/// Whether `query`, which selects an id, finds a row. A query with a lock clause also locks the row.
 pub(crate) fn is_there<'q>(
     connection: &mut Connection,
     query: impl LoadQuery<'q, Connection, Uuid> + Send + 'q,
@@ -46,7 +45,7 @@ pub(crate) fn is_there<'q>(
     async move { Ok(query.get_result(connection).await.optional()?.is_some()) }
 }
 
-/// How many rows `query`, a `count()`, finds.
+/// The result of `query`, a `count()`.
 pub(crate) fn counted<'q>(
     connection: &mut Connection,
     query: impl LoadQuery<'q, Connection, i64> + Send + 'q,
@@ -64,7 +63,7 @@ impl Database {
         self.fetch(operation, async move |connection: &mut Connection| find(connection, query).await)
     }
 
-    /// The same for a query that is short whatever is asked, see [`Database::read`].
+    /// Like [`find`](Self::find), for a query that is always short. See [`Database::read`].
     pub(crate) fn read_one<'q, R: Stored<V> + Send, V: Send>(
         &self,
         operation: &'static str,
@@ -82,7 +81,7 @@ impl Database {
         self.fetch(operation, async move |connection: &mut Connection| all(connection, query).await)
     }
 
-    /// A page of the values of the rows that `query` reads, a [`window`].
+    /// A page of the values of the rows that `query` reads. The query is limited to the [`window`] of the page.
     pub(crate) fn page<'q, R: Stored<V> + Send, V: Send>(
         &self,
         operation: &'static str,
@@ -101,7 +100,7 @@ impl Database {
         async move { self.changed(operation, statement).await.map(drop) }
     }
 
-    /// Whether there was something that `statement` changed.
+    /// Runs a statement that changes something. Returns whether it changed any row.
     pub(crate) fn changed(
         &self,
         operation: &'static str,
@@ -111,7 +110,7 @@ impl Database {
         self.call(operation, work)
     }
 
-    /// The identifiers that `query` reads.
+    /// The ids that `query` reads.
     pub(crate) fn ids<'q, T: ColumnValue + Clone + Send>(
         &self,
         operation: &'static str,
@@ -121,18 +120,18 @@ impl Database {
     }
 }
 
-/// The rows of a page and one more, which tells whether there is another page.
+/// The limit and offset for a page and one more row, which shows whether there is another page.
 pub(crate) fn window(page: Page) -> (i64, i64) {
     (i64::from(page.limit) + 1, i64::try_from(page.offset).unwrap_or(i64::MAX))
 }
 
-/// A count of the database.
+/// Converts a count of the database to `u32`, saturating.
 pub(crate) fn count(value: i64) -> u32 {
     u32::try_from(value.max(0)).unwrap_or(u32::MAX)
 }
 
-/// Whether the column of text holds `query`, whatever the case; where there is no text, nothing is held. The columns'
-/// own collation knows no substrings, so the expression names another one.
+/// Whether the text column contains `query`, ignoring case. A null counts as empty. The collation of the columns does
+/// not support substrings, so the expression names another one.
 pub(crate) fn contains(column: &'static str, query: &str) -> Contains {
     let text = format!("strpos(lower(coalesce({column}, '') COLLATE \"und-x-icu\"), lower(");
     let requested = sql::<Bool>(&text).bind::<Text, _>(query.to_owned());

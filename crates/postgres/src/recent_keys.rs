@@ -1,4 +1,4 @@
-//! Keys that were looked up a moment ago. A caller that makes many calls has its key read once a second, not once for each of them.
+//! A short-lived cache of API keys, so that the key of a caller with many calls is read about once a second.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use casement_domain::ApiKeyId;
 use casement_domain::api_key::KeyWithHash;
 use parking_lot::{Mutex, MutexGuard};
 
-/// How long what was read may be used. A key that is revoked elsewhere is refused within a second.
+/// The lifetime of an entry. A key that another node deletes is refused within a second.
 const FRESH: Duration = Duration::from_millis(800);
-/// How many keys are remembered; beyond that all are forgotten.
+/// The maximum number of entries. The cache is cleared beyond it.
 const MAX_COUNT: usize = 10_000;
 
-/// The memory. Clones are the same; whatever changes keys or projects through this node makes it forget everything.
+/// The cache. Clones share their entries. Each change of keys or projects by this node clears it.
 #[derive(Clone, Debug, Default)]
 pub struct RecentKeys(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// How often everything was forgotten.
+    /// The number of times that the cache was cleared.
     forgotten: u64,
     keys: HashMap<ApiKeyId, (Instant, KeyWithHash)>,
 }
 
-/// A reading that has begun.
+/// A read of a key from the database that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     began: Instant,
@@ -33,11 +33,10 @@ pub(crate) struct Reading {
 
 impl RecentKeys {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // Every change is one call, so a panic elsewhere leaves nothing half-made.
         self.0.lock()
     }
 
-    /// The key, if it was read a moment ago; else the reading that is to be done now.
+    /// The cached key, or else a [`Reading`] to pass to [`note`](Self::note) after reading it.
     pub(crate) fn find(&self, id: ApiKeyId) -> Result<KeyWithHash, Reading> {
         let (inner, now) = (self.inner(), Instant::now());
         match inner.keys.get(&id) {
@@ -46,7 +45,7 @@ impl RecentKeys {
         }
     }
 
-    /// What was read, unless everything was forgotten meanwhile: then it may be older than the change.
+    /// Stores a key that was read, unless the cache was cleared meanwhile: then the key may be older than the change.
     pub(crate) fn note(&self, reading: Reading, id: ApiKeyId, key: &KeyWithHash) {
         let mut inner = self.inner();
         if inner.forgotten != reading.forgotten {
@@ -58,7 +57,7 @@ impl RecentKeys {
         inner.keys.insert(id, (reading.began, key.clone()));
     }
 
-    /// Something has changed, or may have. To be called when the change is there to be read.
+    /// Clears the cache. Must be called after a possible change is committed.
     pub(crate) fn forget(&self) {
         let mut inner = self.inner();
         inner.forgotten += 1;

@@ -1,4 +1,4 @@
-//! Recordings, without their films.
+//! Replays, without their videos.
 
 use async_trait::async_trait;
 use casement_domain::replay::{Replay, ReplayRepository, ReplayState};
@@ -15,7 +15,7 @@ use crate::query::is_there;
 use crate::schema::{browsers, replays, sessions};
 
 const RUNNING: &str = ReplayState::Running.as_str();
-/// How many whose time is over are told at a time.
+/// The maximum number of outdated replays that are returned at once.
 const SOME: i64 = 200;
 
 row! {
@@ -32,7 +32,7 @@ row! {
 }
 
 repository! {
-    /// Recordings in PostgreSQL.
+    /// Replays in PostgreSQL.
     PgReplays
 }
 
@@ -40,7 +40,7 @@ repository! {
 impl ReplayRepository for PgReplays {
     async fn begin(&self, session: SessionId, id: ReplayId, at: OffsetDateTime) -> Result<bool, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            // Held, so that the session does not end meanwhile and whoever ends it sees the recording.
+            // Locked, so that the session does not end meanwhile, and a later end finds the replay.
             let row = sessions::table.find(Column(session)).filter(sessions::state.eq("active"));
             if !is_there(connection, row.select(sessions::id).for_share()).await? {
                 return Ok(false);
@@ -80,7 +80,7 @@ impl ReplayRepository for PgReplays {
             replays::finished_at.eq(replay.finished_at),
             replays::state.eq(Column(replay.state)),
             replays::size_bytes.eq(Column(replay.size_bytes)),
-            // What a session says of itself; the database takes no NUL.
+            // Text from inside of a session. PostgreSQL does not accept NUL.
             replays::detail.eq(replay.detail.as_ref().map(|detail| detail.replace('\0', "\u{fffd}"))),
         );
         self.database.change("replay.settle", diesel::update(row).set(changes)).await
@@ -107,7 +107,7 @@ impl ReplayRepository for PgReplays {
 
     async fn outdated(&self, before: OffsetDateTime) -> Result<Vec<(SessionId, ReplayId)>, StoreError> {
         let rows = replays::table.inner_join(sessions::table).filter(sessions::ended_at.lt(before));
-        // Whoever is at it still has something to say.
+        // A running replay is settled first.
         let rows = rows.filter(replays::state.ne(RUNNING)).order(replays::id).limit(SOME);
         let rows = rows.select((replays::session_id, replays::id));
         self.database.all::<(Column<_>, Column<_>), _>("replay.outdated", rows).await

@@ -1,4 +1,4 @@
-//! The tables as the migrations make them; a test compares the two.
+//! The tables as the migrations create them. A test compares the two.
 
 diesel::table! {
     organizations (id) {

@@ -1,4 +1,4 @@
-//! Sealed columns, which are sealed anew when the master key changes. See [`KeyId::of`].
+//! Sealed columns, which are resealed when the master key is rotated. See [`KeyId::of`].
 
 use casement_domain::StoreError;
 use casement_domain::sealing::KeyId;
@@ -18,13 +18,13 @@ pub(crate) fn under_other_key(column: &'static str, key: KeyId) -> UnderOtherKey
 /// See [`under_other_key`].
 pub(crate) type UnderOtherKey = UncheckedBind<SqlLiteral<Bool>, AsExprOf<Vec<u8>, Binary>>;
 
-/// What tells the key of the column.
+/// The first bytes of a sealed column, which identify the key.
 pub(crate) fn head(column: &'static str) -> SqlLiteral<Binary> {
     sql(&format!("substring({column} FROM 1 FOR 9)"))
 }
 
 impl Database {
-    /// The keys under which something is sealed, from a statement that reads the distinct [`head`]s.
+    /// The keys that seal stored values, from a statement that reads the distinct [`head`]s.
     pub(crate) async fn keys<'q>(
         &self,
         operation: &'static str,

@@ -1,4 +1,4 @@
-//! Browser sessions: reserved under the limits, stored by compare-and-set.
+//! Sessions: admitted by the limits, changed by compare-and-set.
 
 use async_trait::async_trait;
 use casement_domain::browser::{Browser, StartUrl, Viewport};
@@ -33,10 +33,10 @@ use crate::{invocation, organization, project, usage, wait_queue};
 
 shape_columns!(ShapeColumns, sessions);
 
-/// What keeps names unique.
+/// The constraint that keeps names unique.
 pub(crate) const NAME_KEY: &str = "sessions_name_key";
 
-/// Sessions that no caller ever had are shown to none.
+/// The end reasons of sessions that no caller ever received. Those sessions are not listed.
 const NEVER_HAD: [&str; 2] = [EndReason::StartFailed.as_str(), EndReason::Undelivered.as_str()];
 
 row! {
@@ -123,7 +123,7 @@ pub(crate) async fn find(mut connection: &AsyncPgConnection, id: SessionId) -> R
     query::find(&mut connection, sessions::table.find(Column(id)).select(SessionRow::as_select())).await
 }
 
-/// Stores the end of a session and what follows for its browser; the transaction is the caller's.
+/// Stores the end of a session, and ends its browser or returns it to the pool, in the caller's transaction.
 pub(crate) async fn store_end(
     connection: &mut AsyncPgConnection,
     state_before: SessionState,
@@ -132,7 +132,7 @@ pub(crate) async fn store_end(
     let at = next.ended_at.unwrap_or(next.last_active_at);
     let goes_back = next.pool.as_ref().filter(|_| next.leaves_its_browser_untouched()).map(|pool| pool.id);
     if let Some(pool) = goes_back {
-        // Before any row is touched: whoever holds the wait queue may wait for rows, and must not wait for ours.
+        // Before any row is locked, since a transaction with the lock of the wait queue may wait for rows.
         wait_queue::hold(connection, pool).await?;
     }
     let row = sessions::table.find(Column(next.id)).filter(sessions::state.eq(state_before.as_str()));
@@ -148,7 +148,7 @@ pub(crate) async fn store_end(
             let idle = (browsers::state.eq("idle"), browsers::session_id.eq(None::<Uuid>));
             let current = browser.filter(browsers::generation.nullable().eq(current));
             diesel::update(current).set(idle).execute(connection).await?;
-            // What is left was discarded with all of its pool while it was leased.
+            // A browser that is still leased is of an earlier generation, discarded while it was leased.
             diesel::update(browser).set(browsers::state.eq("ending")).execute(connection).await?;
             wait_queue::hand_over(connection, pool, at).await?;
         }
@@ -292,7 +292,7 @@ impl SessionRepository for PgSessions {
             rows = rows.filter(named.assume_not_null());
         }
         if !filter.tags.is_empty() {
-            // What no session can bear, none bears.
+            // No session has invalid tags.
             let Ok(wanted) = Tags::parse(filter.tags.clone()) else { return Ok(page.cut(Vec::new())) };
             rows = rows.filter(sessions::tags.contains(Column(wanted)));
         }
@@ -369,7 +369,7 @@ impl SessionRepository for PgSessions {
     async fn note_activity(&self, news: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError> {
         let (ids, times): (Vec<_>, Vec<_>) = news.iter().map(|(id, at)| (Column(*id), *at)).unzip();
         let work = async |connection: &mut AsyncPgConnection| {
-            // Sorted, so that two of these never wait for one another's rows crosswise.
+            // Locks the rows in the order of their ids, so that two of these never deadlock.
             let statement = diesel::sql_query(
                 "WITH news AS (SELECT * FROM unnest($1, $2) AS news (id, at)), held AS (
                      SELECT s.id FROM sessions s JOIN news USING (id) WHERE s.state = 'active' ORDER BY s.id FOR UPDATE OF s)
@@ -386,7 +386,7 @@ impl SessionRepository for PgSessions {
 
 type Rows<'a> = sessions::BoxedQuery<'a, diesel::pg::Pg>;
 
-/// Those that a caller has or had.
+/// The sessions that a caller has received.
 fn shown(rows: Rows<'_>) -> Rows<'_> {
     let had = sessions::end_reason.is_null().or(sessions::end_reason.ne_all(NEVER_HAD).assume_not_null());
     rows.filter(sessions::state.ne("starting")).filter(had)

@@ -1,4 +1,4 @@
-//! The shape of a browser, whose columns three tables have.
+//! The columns of the shape of a browser, which three tables have.
 
 /// Declares the columns of a shape for one table.
 macro_rules! shape_columns {

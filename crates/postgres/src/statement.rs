@@ -1,14 +1,14 @@
-//! Statements that stand in files.
+//! Statements in files of their own.
 
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::AstPass;
 
-/// A long statement of a file of its own, without its comments, cut at its parameters. Diesel goes through a statement three times each
-/// time that it is asked.
+/// A long statement from a file, without its comments, split at its parameters. It is split once, since diesel walks a
+/// statement three times per query.
 pub(crate) struct Statement {
     head: String,
-    /// Each parameter, and what follows it.
+    /// Each parameter with the text that follows it.
     rest: Vec<(&'static str, String)>,
 }
 
@@ -32,8 +32,8 @@ impl Statement {
         self.rest.last_mut().map_or(&mut self.head, |(_, after)| after)
     }
 
-    /// Writes it out. Diesel numbers the parameters itself, in the order in which they come, so `bind` makes one of each `$n`, or several
-    /// of a `$name`.
+    /// Writes the statement. Diesel numbers the parameters itself, in order of appearance; `bind` writes one for each
+    /// `$n`, or several for a `$name`.
     pub(crate) fn walk<'a, 'b>(
         &self,
         mut out: AstPass<'a, 'b, Pg>,

@@ -1,4 +1,4 @@
-//! How many bytes are kept of projects and nodes.
+//! The numbers of bytes stored for projects and nodes.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::column::Column;
 use crate::database::Database;
 use crate::error::CallError;
 
-/// What takes room.
+/// The kinds of stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Telemetry,
@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-/// How much is kept of some projects and of this node, and what is added to it. The transaction is the caller's.
+/// The stored bytes of some projects and of this node, and the bytes added to them, within the caller's transaction.
 #[derive(Debug)]
 pub(crate) struct StorageLedger<'a> {
     bounds: &'a StorageBounds,
@@ -43,7 +43,7 @@ pub(crate) struct StorageLedger<'a> {
 #[derive(Debug, QueryableByName)]
 #[diesel(check_for_backend(diesel::pg::Pg))]
 struct StoredBytes {
-    /// Nothing: of the node.
+    /// `None` for the total of the node.
     #[diesel(sql_type = Nullable<SqlUuid>)]
     project_id: Option<Column<ProjectId>>,
     #[diesel(sql_type = BigInt)]
@@ -76,12 +76,12 @@ impl<'a> StorageLedger<'a> {
         Ok(ledger)
     }
 
-    /// What is left for a project.
+    /// The remaining storage of a project.
     pub(crate) fn room(&self, project: Column<ProjectId>) -> StorageRoom {
         self.bounds.room(self.used.get(&project).copied().unwrap_or(0), self.node_used)
     }
 
-    /// So many bytes are stored for a project.
+    /// Adds bytes that are stored for a project.
     pub(crate) fn add(&mut self, project: Column<ProjectId>, bytes: u64) {
         if bytes > 0 {
             for of in [&mut self.used, &mut self.added] {
@@ -92,8 +92,8 @@ impl<'a> StorageLedger<'a> {
         }
     }
 
-    /// Stores what was added, as of the day of `now`; without one, of the database's own. In the order of the projects, so that two of these
-    /// never wait for one another crosswise.
+    /// Stores the added bytes, for the day of `now`, or of the database's clock without it. In the order of the
+    /// projects, so that two of these never deadlock.
     pub(crate) async fn close(
         self,
         connection: &mut AsyncPgConnection,
@@ -121,7 +121,7 @@ impl<'a> StorageLedger<'a> {
     }
 }
 
-/// What was stored on days that ended before `oldest` is not kept any more.
+/// Deletes the counts of days that ended before `oldest`.
 pub(crate) async fn forget(
     connection: &mut AsyncPgConnection,
     kind: Kind,
@@ -135,7 +135,7 @@ pub(crate) async fn forget(
     Ok(())
 }
 
-/// What is stored, in PostgreSQL.
+/// Storage usage in PostgreSQL.
 #[derive(Clone, Debug)]
 pub struct PgStorageUsage {
     database: Database,
@@ -143,7 +143,7 @@ pub struct PgStorageUsage {
 }
 
 impl PgStorageUsage {
-    /// On this database, of the node of these bounds.
+    /// Creates the repository on this database, for the node of `bounds`.
     #[must_use]
     pub fn new(database: Database, bounds: StorageBounds) -> Self {
         Self { database, bounds }

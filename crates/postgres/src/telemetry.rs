@@ -1,4 +1,4 @@
-//! Telemetry: events numbered and written in groups, read in order, kept in partitions of a day each.
+//! Telemetry events: numbered and written in groups, read in order, stored in daily partitions.
 
 mod statements;
 
@@ -25,7 +25,7 @@ use statements::{Advance, Append, Hold, Page, Row};
 
 const EVENTS: Partitioned = Partitioned { table: "telemetry_events", span: partitions::Span::Day };
 
-/// Events in PostgreSQL.
+/// Telemetry events in PostgreSQL.
 #[derive(Clone, Debug)]
 pub struct PgTelemetry {
     database: Database,
@@ -33,21 +33,21 @@ pub struct PgTelemetry {
 }
 
 impl PgTelemetry {
-    /// On this database, within these bounds.
+    /// Creates the store on this database, within these bounds.
     #[must_use]
     pub fn new(database: Database, bounds: StorageBounds) -> Self {
         Self { database, bounds }
     }
 }
 
-/// A count as its row holds it.
+/// The row of the sequence state of a session.
 #[derive(Debug, Queryable)]
 struct CountRow {
     session_id: Column<SessionId>,
     last_seq: Column<u64>,
     last_at: OffsetDateTime,
     agent_seq: Column<u64>,
-    /// What was stored last.
+    /// The id of the batch that was stored last.
     last_batch: Column<Ulid>,
     bytes: Column<u64>,
     untold: Column<u64>,
@@ -69,7 +69,7 @@ impl CountRow {
     }
 }
 
-/// Nothing for an event that would make the page too long.
+/// `None` for an event whose body was left out because the page is full.
 fn numbered(Row { seq: Column(seq), at, category: Column(category), body }: Row) -> Option<NumberedEvent> {
     Some(NumberedEvent { seq, at, event: Event { category, at, body: body?.into() } })
 }
@@ -151,7 +151,7 @@ impl TelemetryStore for PgTelemetry {
         let work = async |connection: &mut AsyncPgConnection| {
             EVENTS.tidy(connection, now, oldest).await?;
             storage::forget(connection, Kind::Telemetry, oldest).await?;
-            // What a session had stored before that is not kept any more.
+            // Counts the bytes of running sessions again, without the events that were dropped.
             diesel::sql_query(
                 "UPDATE telemetry_counts c SET bytes = coalesce((SELECT sum(octet_length(body) + $2) FROM telemetry_events e
                      WHERE e.session_id = c.session_id), 0)
@@ -161,7 +161,7 @@ impl TelemetryStore for PgTelemetry {
             .bind::<diesel::sql_types::BigInt, _>(Column(ROW_BYTES))
             .execute(connection)
             .await?;
-            // A session that lives goes on counting.
+            // The counts of running sessions stay, since their numbering goes on.
             diesel::sql_query(
                 "DELETE FROM telemetry_counts c USING sessions s
                  WHERE s.id = c.session_id AND s.state = 'ended' AND s.ended_at < $1 AND c.last_at < $1",

@@ -1,8 +1,8 @@
 //! Databases for tests: a throwaway cluster per test process, a fresh database per test.
 //!
-//! The cluster is made at the first use, from the system's PostgreSQL, and ends with the process however that ends: a
-//! small shell holds the reading end of a pipe that only this process writes to. What a killed run left behind anyway is
-//! swept away by the next one. `CASEMENT_TEST_KEEP=1` keeps it and says where it is.
+//! The cluster is created at the first use, from the system's PostgreSQL, and ends with the process however that ends:
+//! a small shell has the reading end of a pipe that only this process writes to. The next run removes what a killed run
+//! left behind. `CASEMENT_TEST_KEEP=1` retains the cluster and logs its directory.
 
 use std::fs;
 use std::io;
@@ -22,22 +22,23 @@ const PREFIX: &str = "casement-test-";
 const TEMPLATE: &str = "casement_template";
 const START_LIMIT: Duration = Duration::from_secs(60);
 const CUT_LIMIT: Duration = Duration::from_secs(60);
-/// A directory without its maker's name is somebody's who has just begun, or who was killed right then.
+/// The age from which on a directory without a maker file is abandoned. A younger one may belong to a process that is
+/// just starting.
 const HALF_MADE_LIMIT: Duration = Duration::from_secs(600);
 
-/// Why a test has no database. A test that meets it fails, and the message says what is missing.
+/// Why a test has no database. The message names what is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum TestDatabaseError {
     /// The throwaway cluster could not be made.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// It does not answer.
+    /// The test cluster does not answer.
     #[error("the test cluster does not answer: {0}")]
     Connection(#[from] tokio_postgres::Error),
-    /// The schema could not be made.
+    /// The schema could not be created.
     #[error(transparent)]
     Migrate(#[from] crate::migrate::MigrateError),
-    /// It did not come up.
+    /// The test cluster did not start.
     #[error("the test cluster did not start: {0}")]
     DidNotStart(String),
 }
@@ -52,7 +53,7 @@ pub struct TestDatabase {
 }
 
 impl TestDatabase {
-    /// A database of its own for this test, with every migration applied.
+    /// Creates a database with every migration applied.
     ///
     /// # Errors
     /// [`TestDatabaseError`].
@@ -60,7 +61,7 @@ impl TestDatabase {
         Self::copy_of(TEMPLATE).await
     }
 
-    /// A database of its own without any schema.
+    /// Creates a database without any schema.
     ///
     /// # Errors
     /// [`TestDatabaseError`].
@@ -79,28 +80,28 @@ impl TestDatabase {
         Ok(Self { name, socket_dir, config, database })
     }
 
-    /// Its connection string.
+    /// The connection string of the database.
     #[must_use]
     pub fn url(&self) -> String {
         url_of(&self.socket_dir, &self.name)
     }
 
-    /// How to connect to it.
+    /// The configuration of a connection to the database.
     #[must_use]
     pub fn config(&self) -> &DatabaseConfig {
         &self.config
     }
 
-    /// A pool of connections to it.
+    /// A pool of connections to the database.
     #[must_use]
     pub fn database(&self) -> &Database {
         &self.database
     }
 
-    /// Runs statements on a connection of their own.
+    /// Runs statements on a new connection.
     ///
     /// # Errors
-    /// What the database says.
+    /// Any error of the database.
     pub async fn execute(&self, statements: &str) -> Result<(), tokio_postgres::Error> {
         let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
         let driving = tokio::spawn(connection);
@@ -109,10 +110,10 @@ impl TestDatabase {
         Ok(())
     }
 
-    /// The rows of a query, every column as text (`NULL` as nothing), on a connection of its own.
+    /// The rows of a query, every column as text (`NULL` as an empty one), read on a new connection.
     ///
     /// # Errors
-    /// What the database says.
+    /// Any error of the database.
     pub async fn rows(&self, query: &str) -> Result<Vec<Vec<String>>, tokio_postgres::Error> {
         let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
         let driving = tokio::spawn(connection);
@@ -128,21 +129,21 @@ impl TestDatabase {
         Ok(rows.map(text).collect())
     }
 
-    /// Cuts every connection to this database and lets nobody in, as if the server were gone.
+    /// Ends every connection to this database and refuses new ones, as if the server were unreachable.
     ///
     /// # Errors
-    /// What the database says.
+    /// Any error of the database.
     pub async fn interrupt(&self) -> Result<(), tokio_postgres::Error> {
         execute(&self.socket_dir, &format!("ALTER DATABASE {} ALLOW_CONNECTIONS false", self.name)).await?;
         self.cut().await
     }
 
-    /// Cuts every connection to this database; new ones are welcome.
+    /// Ends every connection to this database, but accepts new ones.
     ///
     /// # Errors
-    /// What the database says.
+    /// Any error of the database.
     pub async fn cut(&self) -> Result<(), tokio_postgres::Error> {
-        // With a limit it waits for each of them: one that has not yet ended still answers.
+        // With a timeout, the function waits for each process: one that has not ended yet still answers.
         let cut = format!(
             "SELECT pg_terminate_backend(pid, {}) FROM pg_stat_activity WHERE datname = '{}'",
             CUT_LIMIT.as_millis(),
@@ -151,10 +152,10 @@ impl TestDatabase {
         execute(&self.socket_dir, &cut).await
     }
 
-    /// Takes an [`interrupt`](Self::interrupt) back.
+    /// Accepts connections again after [`interrupt`](Self::interrupt).
     ///
     /// # Errors
-    /// What the database says.
+    /// Any error of the database.
     pub async fn restore(&self) -> Result<(), tokio_postgres::Error> {
         execute(&self.socket_dir, &format!("ALTER DATABASE {} ALLOW_CONNECTIONS true", self.name)).await
     }
@@ -177,7 +178,7 @@ async fn execute(socket_dir: &Path, statements: &str) -> Result<(), tokio_postgr
 #[derive(Debug)]
 struct TestCluster {
     socket_dir: PathBuf,
-    /// While this is open, the cluster runs.
+    /// The cluster runs while this pipe is open.
     _alive: ChildStdin,
 }
 
@@ -216,7 +217,7 @@ impl TestCluster {
     }
 }
 
-/// A new directory that only the account may enter, with our process's mark in it.
+/// Creates a directory that only the account may enter, with a file that identifies this process.
 fn private_directory(account: &Account) -> Result<PathBuf, ClusterError> {
     let temp =
         tempfile::Builder::new().prefix(PREFIX).tempdir_in("/tmp").on("making a directory in", Path::new("/tmp"))?;
@@ -226,7 +227,7 @@ fn private_directory(account: &Account) -> Result<PathBuf, ClusterError> {
     Ok(dir)
 }
 
-/// A process by its number and its start time, so that a number used again is no match.
+/// Identifies a process by its id and start time, so that a reused id does not match.
 fn mark_of(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold spaces; the start time is the 20th field behind it.
@@ -234,7 +235,7 @@ fn mark_of(pid: u32) -> Option<String> {
     Some(format!("{pid} {started}"))
 }
 
-/// Starts the postmaster under a shell that ends it, and removes the directory, when our end of the pipe closes.
+/// Starts PostgreSQL under a shell that ends it and removes the directory when our end of the pipe closes.
 fn spawn_with_reaper(
     binaries: &Binaries,
     account: &Account,
@@ -260,8 +261,8 @@ fn spawn_with_reaper(
     child.stdin.take().ok_or_else(|| io::Error::other("no pipe")).on("starting a test cluster in", dir)
 }
 
-/// Ends and removes what test processes left that were killed together with their reaper. Everything here is done as
-/// well as can be: another run may be sweeping too.
+/// Ends and removes the clusters of test processes that were killed together with their reaper. Ignores errors, since
+/// another run may do the same.
 fn sweep() {
     let entries = fs::read_dir("/tmp").into_iter().flatten().flatten();
     for dir in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)).map(|e| e.path()) {

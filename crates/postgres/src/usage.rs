@@ -1,4 +1,4 @@
-//! What is in use, counted while the organization is held.
+//! Current usage, counted while the caller locks the organization.
 
 use casement_domain::organization::Usage;
 use casement_domain::project::ResourceCount;
@@ -16,18 +16,19 @@ use crate::schema::{
     sessions,
 };
 
-/// What counts before something is made.
+/// The usage to which a new resource is added.
 pub(crate) struct CurrentUsage {
-    /// In one project.
+    /// The usage of the project.
     pub(crate) project: Usage,
-    /// In all projects of its organization.
+    /// The usage of all projects of its organization.
     pub(crate) organization: Usage,
-    /// The browsers of one pool that have not begun to end.
+    /// The number of browsers of the pool that are not ending.
     pub(crate) held: u32,
 }
 
-/// One statement, so that a browser that ends meanwhile is counted everywhere or nowhere. A deleted pool has the size 0: what it has
-/// leased goes on until it ends. `greatest(held - size, 0)` is [`casement_domain::organization::beyond`].
+/// One statement, so that a browser that ends meanwhile is counted everywhere or nowhere. A deleted pool has the size
+/// 0, and its leased browsers count until they end. `greatest(held - size, 0)` is
+/// [`casement_domain::organization::beyond`].
 const USED: &str = "
     WITH of_it AS (SELECT id FROM projects WHERE organization_id = $1),
     pools AS (
@@ -79,7 +80,7 @@ struct UsedRow {
     running_total: i64,
 }
 
-/// In a project and in its organization, and what a pool of it has.
+/// The usage of a project and of its organization, and the browsers of a pool of the project.
 pub(crate) async fn of(
     connection: &mut AsyncPgConnection,
     project: ProjectId,
@@ -103,7 +104,7 @@ pub(crate) async fn of(
     })
 }
 
-/// The invocations that have not ended, and nothing else: in one project, and in all of the organization.
+/// The usage by unfinished invocations alone, of a project and of its organization.
 pub(crate) async fn invocations(
     connection: &mut AsyncPgConnection,
     project: ProjectId,
@@ -118,7 +119,7 @@ pub(crate) async fn invocations(
     Ok((usage(mine), usage(all)))
 }
 
-/// What of a project is active, by kind; nothing of what there is none of.
+/// The numbers of active resources of a project by kind, without zeros.
 pub(crate) async fn resources_of(
     connection: &mut AsyncPgConnection,
     id: ProjectId,

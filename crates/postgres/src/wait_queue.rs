@@ -1,12 +1,12 @@
 //! The wait queue of each pool.
 //!
-//! When nobody waits, [`WaitQueue::take_now`] leases in one statement. Otherwise a caller enters the wait queue and looks
-//! once; from then on whoever makes a browser ready hands it, in the same transaction, to the oldest living ticket, and
-//! the ticket's node is notified when that transaction commits.
+//! While no caller waits, [`WaitQueue::take_now`] leases in one statement. Otherwise a caller enters the wait queue and
+//! checks once for idle browsers. From then on, a transaction that makes a browser idle also gives it to the oldest
+//! ticket of a living node, which is notified when the transaction commits.
 //!
-//! Whoever makes a browser idle holds the pool's wait queue (an advisory lock) from before it does so until it commits, and
-//! whoever has entered the wait queue looks while holding it too. So either the look sees the browser, or the other one sees
-//! the ticket: no browser is left idle beside a caller who waits.
+//! A transaction that makes a browser idle locks the pool's wait queue (an advisory lock) before it does so, and a
+//! caller that has entered the wait queue checks under the same lock. So either the check finds the browser, or the
+//! transaction finds the ticket: no browser stays idle beside a waiting caller.
 
 mod statements;
 
@@ -38,14 +38,16 @@ use crate::schema::{browser_pools, browsers, pool_waiters};
 use crate::session::{self, SessionRow};
 use statements::{GrantTicket, LeaseIdleBrowser, LeaseKnownBrowser, LeaseTarget, pg_advisory_xact_lock};
 
-/// How long a record may lie before the statement that stores it: exports wait for its moment as long.
+/// The maximum time between making an audit record and sending the statement that stores it. Exports wait as long for
+/// late records.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Long past its end a ticket has nobody who could ask for it. So long that a clock that is put forward takes no living one along.
+/// Deletes tickets that no caller can ask for any more. The seven days are a margin against clocks that are set
+/// forward.
 const FORGET: &str =
     "DELETE FROM pool_waiters WHERE node_id = $1 AND outcome IS NULL AND expires_at < now() - interval '7 days'";
 
-/// The channel on which a node hears of its tickets; what is said there is a ticket's id.
+/// The channel on which a node is notified of decided tickets. The payload is the id of a ticket.
 #[must_use]
 pub fn node_channel(node: NodeId) -> String {
     format!("casement_node_{node}")
@@ -59,7 +61,7 @@ pub struct PgWaitQueue {
 }
 
 impl PgWaitQueue {
-    /// On this database.
+    /// Creates the repository on this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
         Self { audit: PgAudit::new(database.clone()), database }
@@ -82,20 +84,20 @@ impl PgWaitQueue {
         };
         let taken = self.database.lease("wait_queue.take_now", work).await;
         if !matches!(taken, Ok(ImmediateLease::Leased(_) | ImmediateLease::Busy)) {
-            // A browser that was held for a moment and then not leased was invisible to whoever looked just then.
+            // A browser that the statement locked but did not lease was skipped by concurrent checks.
             self.look(pool, now).await?;
         }
         taken
     }
 
-    /// Gives idle browsers to those in the wait queue, in a transaction of its own.
+    /// Gives idle browsers to waiting tickets, in a transaction of its own.
     async fn look(&self, pool: PoolId, now: OffsetDateTime) -> Result<(), StoreError> {
         let looking = async |connection: &mut AsyncPgConnection| {
             hold(connection, pool).await?;
             if pool_lives(connection, pool).await? {
                 hand_over(connection, pool, now).await
             } else {
-                // Deleted between the question and the ticket.
+                // The pool was deleted between the check and the insert of a ticket.
                 dissolve(connection, pool).await
             }
         };
@@ -118,13 +120,13 @@ impl<'a> LeaseTarget<'a> {
     }
 }
 
-/// Holds the pool's wait queue until the transaction ends. To be called before any row is touched.
+/// Locks the pool's wait queue until the transaction ends. Must be called before any row is locked.
 pub(crate) async fn hold(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<(), CallError> {
     diesel::select(pg_advisory_xact_lock(lock_number(pool))).execute(connection).await?;
     Ok(())
 }
 
-/// Half of the id, the random one. Two pools with one number would only wait for one another.
+/// The random half of the id. Two pools with the same number would only wait for each other.
 fn lock_number(pool: PoolId) -> i64 {
     let bytes = pool.ulid().0.to_be_bytes();
     i64::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]])
@@ -135,7 +137,8 @@ pub(crate) async fn pool_lives(mut connection: &AsyncPgConnection, pool: PoolId)
     Ok(diesel::select(exists(row)).get_result(&mut connection).await?)
 }
 
-/// Gives idle browsers to those in the wait queue, the first first, until one of both is used up; the wait queue is held.
+/// Gives idle browsers to the tickets of the wait queue in their order, until either runs out. The caller has locked
+/// the wait queue.
 pub(crate) async fn hand_over(
     connection: &mut AsyncPgConnection,
     pool: PoolId,
@@ -146,7 +149,7 @@ pub(crate) async fn hand_over(
     loop {
         let idle = browsers::table.filter(browsers::pool_id.eq(id)).filter(browsers::state.eq("idle"));
         let waiting = pool_waiters::table.filter(pool_waiters::pool_id.eq(id)).filter(pool_waiters::outcome.is_null());
-        // Mostly one of the two is absent, and this is the cheaper question.
+        // Mostly one of the two is absent, and this check is cheaper than the statement.
         if !diesel::select(exists(idle).and(exists(waiting))).get_result::<bool>(connection).await? {
             return Ok(());
         }
@@ -157,7 +160,7 @@ pub(crate) async fn hand_over(
     }
 }
 
-/// The pool is deleted: nobody in its wait queue gets anything.
+/// Ends the waiting tickets of a deleted pool, and notifies their nodes.
 pub(crate) async fn dissolve(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<(), CallError> {
     let waiting = pool_waiters::table.filter(pool_waiters::pool_id.eq(Column(pool)));
     let waiting = waiting.filter(pool_waiters::outcome.is_null());
@@ -169,7 +172,7 @@ pub(crate) async fn dissolve(connection: &mut AsyncPgConnection, pool: PoolId) -
     Ok(())
 }
 
-/// Sends the news when the transaction commits.
+/// Notifies the node of a decided ticket when the transaction commits.
 async fn report(connection: &mut AsyncPgConnection, node: NodeId, ticket: TicketId) -> Result<(), CallError> {
     diesel::select(pg_notify(node_channel(node), ticket.to_string())).execute(connection).await?;
     Ok(())
@@ -206,7 +209,7 @@ fn waiter_row(place: &QueueEntry, at: OffsetDateTime) -> WaiterRow {
     }
 }
 
-/// What a ticket that has left the table became.
+/// The outcome of a ticket whose row was deleted.
 async fn outcome_of(
     connection: &mut AsyncPgConnection,
     outcome: Option<&str>,
@@ -222,7 +225,7 @@ async fn outcome_of(
     })
 }
 
-/// Ends a granted session whose caller is gone, with its browser: nobody knows whether it was found and used.
+/// Ends a granted session whose caller has disconnected. Its browser ends too, since it may have been found and used.
 async fn take_back(connection: &mut AsyncPgConnection, granted: Session, at: OffsetDateTime) -> Result<(), CallError> {
     if let Ok(next) = granted.on(SessionEvent::StartFailed, at) {
         let _moved_on = session::store_end(connection, granted.state, &next).await?;
@@ -333,7 +336,7 @@ impl WaitQueue for PgWaitQueue {
             Ok((decided, stuck))
         };
         let (decided, stuck) = self.database.call("wait_queue.decided", work).await?;
-        // The net under a server that was killed, or cut off, between freeing a browser and giving it on.
+        // For browsers whose server was killed or cut off between freeing them and granting them.
         for (Column(pool), at) in stuck {
             self.look(pool, at).await?;
         }
@@ -349,7 +352,7 @@ impl WaitQueue for PgWaitQueue {
         };
         let decided = self.database.call("wait_queue.clear", waiting).await?;
         for ticket in decided {
-            // One after the other: each holds its pool's wait queue, and two are never held at once.
+            // One transaction per ticket: each locks the wait queue of its pool, and two are never locked at once.
             let taking_back = async |connection: &mut AsyncPgConnection| {
                 let found = pool_waiters::table.find(ticket).select((pool_waiters::pool_id, pool_waiters::session_id));
                 let found: Option<(Column<PoolId>, Column<_>)> = found.get_result(connection).await.optional()?;

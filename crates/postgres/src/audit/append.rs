@@ -1,5 +1,5 @@
-//! How records are written: the statements for any number of them, each prepared once per connection, and one record as part of another
-//! statement.
+//! The statements that write any number of records, each prepared once per connection, and a single record as part of
+//! another statement.
 
 use casement_domain::audit::{AuditEntry, NodeRun};
 use casement_domain::{ApiKeyId, AuditRecordId, NodeId, NodeRunId, OrganizationId, ProjectId};
@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use super::Owner;
 use crate::column::Column;
 
-/// The columns that a record has, in the order of [`Columns`] and of [`AuditRow`].
+/// The columns of a record, in the order of [`Columns`] and [`AuditRow`].
 macro_rules! columns {
     () => {
         "id, organization_id, at, auth_strategy, service, user_id, email, api_key_id, project_id, client_ip, domain, method, path, \
@@ -20,7 +20,7 @@ macro_rules! columns {
     };
 }
 
-/// Any number of records, one column after the other.
+/// Any number of records, one array per column.
 #[derive(Debug)]
 struct Columns {
     id: Vec<Column<AuditRecordId>>,
@@ -73,7 +73,7 @@ impl Columns {
         }
     }
 
-    /// As a row source.
+    /// Writes the records as a row source.
     fn unnest<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_sql("unnest(");
         out.push_bind_param::<Array<SqlUuid>, _>(&self.id)?;
@@ -108,7 +108,7 @@ impl Columns {
     }
 }
 
-/// Stores records; the rows of these calls' beginning go with them.
+/// Stores records, and deletes the audit intents of their calls.
 #[derive(Debug, QueryId)]
 pub(super) struct Append {
     columns: Columns,
@@ -128,7 +128,7 @@ impl QueryFragment<Pg> for Append {
         out.push_bind_param::<Array<SqlUuid>, _>(&self.calls)?;
         out.push_sql(concat!(")) INSERT INTO audit_records (", columns!(), ") SELECT * FROM "));
         self.columns.unnest(&mut out)?;
-        // What the record of a lease said before the call had its answer.
+        // The record of a lease was stored before the response of its call was known.
         out.push_sql(
             " ON CONFLICT (at, id) DO UPDATE SET status = excluded.status, duration_ms = excluded.duration_ms, route = excluded.route",
         );
@@ -136,7 +136,8 @@ impl QueryFragment<Pg> for Append {
     }
 }
 
-/// Stores that calls begin. It waits for no disk: what these calls change stands behind it in the same log.
+/// Stores the audit intents of calls. The commit is asynchronous: the changes of these calls follow in the same
+/// write-ahead log.
 #[derive(Debug, QueryId)]
 pub(super) struct Begin {
     columns: Columns,
@@ -165,8 +166,9 @@ impl QueryFragment<Pg> for Begin {
     }
 }
 
-/// Makes records of calls that nobody completes any more, as of $4 with the status $5: those of node $1 that are not of its run $2, and those
-/// of other nodes of which nothing was heard for $3 seconds, by the database's clock as in [`is_alive`](crate::node::is_alive).
+/// Makes records of abandoned audit intents, at the time `$4` with the status `$5`: those of node `$1` from other runs
+/// than `$2`, and those of nodes without a heartbeat for `$3` seconds, by the database's clock as in
+/// [`is_alive`](crate::node::is_alive).
 pub(super) const RECOVER: &str = concat!(
     "WITH left_behind AS (
          DELETE FROM audit_records_pending
@@ -182,17 +184,17 @@ pub(super) const RECOVER: &str = concat!(
      ON CONFLICT (at, id) DO NOTHING"
 );
 
-/// One record that another statement stores, too.
+/// One record that another statement stores.
 #[derive(Debug)]
 pub(crate) struct AuditRow<'a> {
     id: Column<AuditRecordId>,
     organization: Column<OrganizationId>,
     at: OffsetDateTime,
-    /// How its caller showed who it is, which service; who made the key, and that user's address.
+    /// Authentication strategy, service, id of the user who created the key, e-mail address of that user.
     who: [&'a str; 4],
     api_key: Option<Column<ApiKeyId>>,
     project: Option<Column<ProjectId>>,
-    /// From where, to which host, method, path, route.
+    /// Client address, domain, method, path, route.
     what: [&'a str; 5],
     status: i32,
     duration_ms: i64,
@@ -218,7 +220,7 @@ impl<'a> AuditRow<'a> {
         }
     }
 
-    /// Its columns, in the order of [`Columns`].
+    /// Binds the columns of the record, in the order of [`Columns`].
     pub(crate) fn bind<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_bind_param::<SqlUuid, _>(&self.id)?;
         out.push_sql(", ");

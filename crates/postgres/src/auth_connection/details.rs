@@ -1,4 +1,4 @@
-//! What of a flow nobody looks for, as JSON.
+//! The fields of a flow that no query filters by, stored as JSON.
 
 use casement_domain::auth_connection::{
     Flow, FlowError, FlowFailure, FlowRequirement, FlowSettings, RequestedChoice, RequestedField,
@@ -15,7 +15,7 @@ use crate::error::BadRow;
 
 const COLUMN: &str = "auth_flows.details";
 
-/// See [`Flow`]. What a later version adds has a default, so that this one reads it.
+/// The stored form of these fields of [`Flow`]. Every field has a default, so that rows of other versions can be read.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Details {
@@ -105,7 +105,7 @@ row! {
     }
 }
 
-/// A time as the database keeps times.
+/// A time in microseconds since the epoch, the precision of the database.
 #[derive(Default, Serialize, Deserialize)]
 struct Microseconds(i64);
 
@@ -119,6 +119,7 @@ impl Stored<OffsetDateTime> for Microseconds {
     }
 }
 
+/// A time in seconds since the epoch.
 #[derive(Default, Serialize, Deserialize)]
 struct Seconds(i64);
 
@@ -136,7 +137,7 @@ fn bad(why: impl ToString) -> BadRow {
     BadRow::new(COLUMN, why)
 }
 
-/// What has a text in a column has the same here.
+/// A value that is stored as text in a column has the same text here.
 impl<T: ColumnValue<Raw = String>> Stored<T> for String {
     fn of(value: &T) -> Self {
         value.to_raw()
@@ -172,7 +173,7 @@ impl Stored<FlowFailure> for (String, String) {
     }
 }
 
-/// What a later version needs is not known to this one.
+/// Requirements that only a later version knows are left out.
 impl Stored<Vec<FlowRequirement>> for Vec<String> {
     fn of(needs: &Vec<FlowRequirement>) -> Self {
         needs.iter().map(FlowRequirement::to_text).collect()
@@ -218,7 +219,7 @@ impl Details {
         serde_json::from_value(value).map_err(bad)
     }
 
-    /// Puts what is here into `flow`.
+    /// Returns `flow` with these fields.
     pub(super) fn into_flow(self, flow: Flow) -> Result<Flow, BadRow> {
         Ok(Flow {
             unattended: self.unattended,

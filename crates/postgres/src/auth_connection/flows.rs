@@ -1,4 +1,4 @@
-//! Flows, inside of a transaction of their connection.
+//! Queries of flows, inside of the caller's transaction.
 
 use casement_domain::auth_connection::{
     CollectedCredential, Flow, FlowBegun, FlowEnd, FlowKind, FlowRequirement, OrphanedFlow, ProfileSavePermission,
@@ -22,7 +22,7 @@ use crate::query::{all, find, is_there};
 use crate::schema::{auth_connections, auth_flows, browsers, nodes, profiles, sessions};
 
 const RUNNING: &str = "IN_PROGRESS";
-/// Connections whose login is to be looked at, held. One that is being logged in, or whose profile is loaded, is left for later.
+/// Locks the connections that are due for a health check, except those with a running flow or a loaded profile.
 const DUE: &str = "
     SELECT c.id FROM auth_connections c
     WHERE c.health_checks AND c.status = 'AUTHENTICATED'
@@ -30,7 +30,7 @@ const DUE: &str = "
         AND NOT EXISTS (SELECT 1 FROM auth_flows f WHERE f.connection_id = c.id AND f.status = 'IN_PROGRESS')
         AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.profile_id = c.profile_id AND s.state <> 'ended')
     ORDER BY c.check_taken_at LIMIT $2 FOR UPDATE SKIP LOCKED";
-/// Flows that ended before, but the latest login and the latest look of each connection.
+/// Deletes flows that ended before `$1`, except the latest login and the latest health check of each connection.
 pub(super) const FORGET: &str = "
     DELETE FROM auth_flows f WHERE f.status <> 'IN_PROGRESS' AND NOT f.open AND f.updated_at < $1
         AND EXISTS (
@@ -44,20 +44,20 @@ struct Id {
     id: Column<AuthConnectionId>,
 }
 
-/// Tells whoever follows the connection, once the transaction is done.
+/// Notifies the subscribers of the connection when the transaction commits.
 pub(super) async fn report(connection: &mut AsyncPgConnection, id: AuthConnectionId) -> Result<(), CallError> {
     diesel::select(pg_notify(AUTH_CHANNEL, id.to_string())).execute(connection).await?;
     Ok(())
 }
 
-/// Holds the connection until the transaction ends, so that two do not begin a flow of it at once, and it is not deleted meanwhile.
-/// `false` if it is not there.
+/// Locks the connection until the transaction ends, so that two flows of it do not begin at once and it is not deleted
+/// meanwhile. `false` if there is no such connection.
 pub(super) async fn hold(connection: &mut AsyncPgConnection, id: AuthConnectionId) -> Result<bool, CallError> {
     let row = auth_connections::table.find(Column(id)).select(auth_connections::id);
     is_there(connection, row.for_update()).await
 }
 
-/// The latest login of each of these connections.
+/// The latest login flow of each of these connections.
 pub(super) async fn latest(
     connection: &mut AsyncPgConnection,
     ids: &[Column<AuthConnectionId>],
@@ -91,7 +91,7 @@ pub(super) async fn begin(connection: &mut AsyncPgConnection, flow: &Flow) -> Re
     Ok(FlowBegun::Yes)
 }
 
-/// Stores what the flow is now, if it was not stored since it was read; whether it was.
+/// Stores the flow if its stored revision is still the one that was read. Returns whether it was stored.
 pub(super) async fn put(connection: &mut AsyncPgConnection, flow: &Flow) -> Result<bool, CallError> {
     let seen = auth_flows::table.find(Column(flow.id)).filter(auth_flows::status.eq(RUNNING));
     let seen = seen.filter(auth_flows::revision.eq(flow.revision));
@@ -104,11 +104,11 @@ pub(super) async fn put(connection: &mut AsyncPgConnection, flow: &Flow) -> Resu
     Ok(stored)
 }
 
-/// What the end of a flow does to its connection, which is held.
+/// Applies the end of a flow to its connection, which the caller has locked.
 pub(super) async fn conclude(connection: &mut AsyncPgConnection, flow: &Flow, end: &FlowEnd) -> Result<(), CallError> {
     let row = auth_connections::table.find(Column(flow.connection));
     if let Some(status) = end.status {
-        // A login is a look, too: the next is due after the interval.
+        // A login counts as a health check: the next one is due after the interval.
         let known = (auth_connections::status.eq(Column(status)), auth_connections::check_taken_at.eq(flow.updated_at));
         diesel::update(row).set(known).execute(connection).await?;
     }
@@ -129,26 +129,26 @@ pub(super) async fn conclude(connection: &mut AsyncPgConnection, flow: &Flow, en
         }
     };
     if let Some(name) = end.credential.as_ref().filter(|_| is_stored) {
-        // Unless it was told meanwhile which to use.
+        // Unless a credential was set on the connection meanwhile.
         let nameless = row.filter(auth_connections::credential_name.is_null());
         let nameless = nameless.filter(auth_connections::credential_provider.is_null());
         diesel::update(nameless).set(auth_connections::credential_name.eq(name)).execute(connection).await?;
     }
     if let Some(next) = &end.next {
-        // One that goes on already is as good.
+        // A flow that is running already serves as well.
         let _ = begin(connection, next).await?;
     }
     Ok(())
 }
 
-/// Lets the session of a flow save its profile, unless another flow does just now, or, if not `over` it, the profile has got a version that
-/// the session has not loaded.
+/// Allows the session of a flow to save its profile, unless the session of another running flow may do so. Without
+/// `over`, also refused if the profile has a newer version than the one that the session loaded.
 pub(super) async fn let_save(
     connection: &mut AsyncPgConnection,
     flow: &Flow,
     over: bool,
 ) -> Result<ProfileSavePermission, CallError> {
-    // Held against the deletion of its connection, which takes the right away again.
+    // Locked against the deletion of the connection, which withdraws the permission.
     let row = auth_flows::table.find(Column(flow.id)).filter(auth_flows::status.eq(RUNNING));
     let held = is_there(connection, row.select(auth_flows::id).for_update()).await?;
     let id = Column(flow.session);
@@ -160,7 +160,7 @@ pub(super) async fn let_save(
         return Ok(ProfileSavePermission::Yes);
     }
     if let Some(profile) = profile {
-        // Held as by whoever saves it: of two flows one comes after the other.
+        // The same lock as for saving the profile, so that two flows do not get here at once.
         let version = profiles::table.find(profile).select(profiles::version_id).for_update();
         let version: Option<Option<Uuid>> = version.get_result(connection).await.optional()?;
         let others = auth_flows::table.filter(auth_flows::status.eq(RUNNING)).select(auth_flows::session_id);
@@ -181,8 +181,8 @@ pub(super) async fn let_save(
     Ok(ProfileSavePermission::Yes)
 }
 
-/// Cancels the flows of a connection that is being deleted, and forgets those of which nothing is left. Their sessions, none of which
-/// may save its profile any more.
+/// Cancels the flows of a connection that is being deleted, and deletes those without a session to end. Returns the
+/// remaining sessions, which may no longer save their profiles.
 pub(super) async fn cancel(
     connection: &mut AsyncPgConnection,
     id: AuthConnectionId,

@@ -29,10 +29,11 @@ use crate::schema::{auth_connections, auth_flows, profiles, projects};
 use crate::{credential, profile, project, proxy};
 use row::{ChangeRow, ConnectionRow, FlowRow, NewConnection};
 
-/// What keeps a profile from having two connections to a domain.
+/// The constraint of one connection per profile and domain.
 const EXISTS_KEY: &str = "auth_connections_profile_id_domain_key";
 
-/// The channel on which every node hears that a connection's flows have changed; what is said there is the connection's id.
+/// The channel on which every node is notified that flows of a connection changed. The payload is the id of the
+/// connection.
 pub const AUTH_CHANNEL: &str = "casement_auth";
 
 repository! {
@@ -40,7 +41,7 @@ repository! {
     PgAuthConnections
 }
 
-/// The connections of these rows, each with its latest login and its credential.
+/// The connections of these rows, each with its latest login flow and its credential.
 async fn complete(
     connection: &mut AsyncPgConnection,
     rows: Vec<ConnectionRow>,
@@ -61,7 +62,7 @@ async fn complete(
         .collect()
 }
 
-/// One connection.
+/// The connection with this id, of any project.
 async fn one(connection: &mut AsyncPgConnection, id: AuthConnectionId) -> Result<Option<AuthConnection>, CallError> {
     let rows = auth_connections::table.inner_join(projects::table).inner_join(profiles::table);
     let rows = rows.filter(auth_connections::id.eq(Column(id))).select(ConnectionRow::as_select());
@@ -105,7 +106,7 @@ impl AuthConnectionRepository for PgAuthConnections {
 
     async fn any(&self, id: AuthConnectionId) -> Result<Option<AuthConnection>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| one(connection, id).await;
-        // Who sees a login that has ended sees what it did to its connection.
+        // One snapshot: an ended login is read together with its effect on the connection.
         self.database.snapshot("auth_connection.any", work).await
     }
 
@@ -167,7 +168,7 @@ impl AuthConnectionRepository for PgAuthConnections {
 
     async fn delete(&self, id: AuthConnectionId) -> Result<Option<ConnectionDeleted>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            // First the connection, then its flows: as whoever begins one.
+            // Locks the connection before its flows, in the same order as `begin`.
             if !flows::hold(connection, id).await? {
                 return Ok(None);
             }
@@ -196,7 +197,7 @@ impl AuthConnectionRepository for PgAuthConnections {
 
     async fn end(&self, flow: &Flow, end: &FlowEnd) -> Result<bool, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            // First the connection, then its flows.
+            // Locks the connection before its flows.
             if !flows::hold(connection, flow.connection).await? || !flows::put(connection, flow).await? {
                 return Ok(false);
             }

@@ -1,4 +1,5 @@
-//! The credential, or the credential provider, that a connection has by name: there when it is stored, and followed when it is renamed.
+//! The credential or credential provider that a connection refers to by name: checked when the connection is stored,
+//! and updated when it is renamed.
 
 use casement_domain::auth_connection::CredentialRef;
 use casement_domain::{CredentialProviderId, OrganizationId, ProjectId};
@@ -11,8 +12,8 @@ use crate::column::Column;
 use crate::error::CallError;
 use crate::schema::{auth_connections, credential_providers, credentials, projects};
 
-/// Holds what a connection of the project is to name, so that it is neither deleted nor renamed before the connection is stored; whether
-/// it is there.
+/// Locks the credential or provider that a connection of the project refers to, so that it is neither deleted nor
+/// renamed before the connection is stored. Returns whether it exists.
 pub(super) async fn hold(
     connection: &mut AsyncPgConnection,
     project: Column<ProjectId>,
@@ -23,7 +24,7 @@ pub(super) async fn hold(
             let row = credentials::table.filter(credentials::project_id.eq(project)).filter(credentials::name.eq(name));
             row.select(credentials::id).for_share().get_result(connection).await.optional()?
         }
-        // None is named: any may go.
+        // No provider is named, so none needs to be locked.
         CredentialRef::AutoAny => return Ok(true),
         CredentialRef::Item { provider, .. } | CredentialRef::Auto { provider } => {
             let owner: Uuid =
@@ -40,7 +41,7 @@ pub(super) async fn hold(
     Ok(held.is_some())
 }
 
-/// Whether a connection of the organization names the provider, which is held, by its name or its identifier.
+/// Whether a connection of the organization refers to the provider, which the caller has locked, by its name or id.
 pub(crate) async fn provider_is_named(
     connection: &mut AsyncPgConnection,
     organization: OrganizationId,
@@ -53,7 +54,7 @@ pub(crate) async fn provider_is_named(
     Ok(diesel::select(exists(naming)).get_result(connection).await?)
 }
 
-/// Has the organization's connections that name a provider name it as it is called now.
+/// Replaces the old name of a provider with the new one in the connections of the organization.
 pub(crate) async fn provider_renamed(
     connection: &mut AsyncPgConnection,
     organization: OrganizationId,
@@ -66,7 +67,7 @@ pub(crate) async fn provider_renamed(
     Ok(())
 }
 
-/// Has the project's connections that name a credential name it as it is called now.
+/// Replaces the old name of a credential with the new one in the connections of the project.
 pub(crate) async fn credential_renamed(
     connection: &mut AsyncPgConnection,
     project: Column<ProjectId>,

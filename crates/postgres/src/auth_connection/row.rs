@@ -1,4 +1,4 @@
-//! Rows of connections and flows, and what of the domain they are.
+//! Rows of connections and flows, and their conversion from and to the domain.
 
 use casement_domain::auth_connection::{
     AuthConnection, ConnectionChange, ConnectionStatus, CredentialRef, Flow, FlowKind, FlowStatus, FlowStep, Settings,
@@ -38,7 +38,7 @@ row! {
 }
 
 impl ConnectionRow {
-    /// The connection, without its latest login and its credential.
+    /// The connection, without its latest login flow and its credential.
     pub(super) fn connection(self) -> Result<AuthConnection, BadRow> {
         Ok(AuthConnection {
             id: self.id.0,
@@ -78,7 +78,7 @@ row! {
 }
 
 row! {
-    /// What is absent stays as it is.
+    /// An absent field leaves its column unchanged.
     #[derive(AsChangeset)]
     #[diesel(table_name = auth_connections)]
     pub(super) struct ChangeRow for ConnectionChange {
@@ -130,7 +130,7 @@ impl<'a> From<&'a AuthConnection> for NewConnection<'a> {
 row! {
     #[derive(Debug, Queryable, Selectable, Default, Insertable, AsChangeset, Serialize, Deserialize)]
     #[diesel(table_name = auth_connections, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
-    /// The credential by its name, or by its provider and its path there.
+    /// The reference to a credential: its name, or a provider and the path of an item there.
     pub(super) struct CredentialColumns {
         pub(super) credential_name: Option<String>,
         credential_provider: Option<String>,
@@ -138,7 +138,7 @@ row! {
     }
 }
 
-/// What stands for the provider where the item of any is taken: none is called so.
+/// The stored provider name for an item of any provider. No provider has an empty name.
 const ANY_PROVIDER: &str = "";
 
 impl Stored<Option<CredentialRef>> for CredentialColumns {

@@ -1,4 +1,4 @@
-//! Who runs PostgreSQL: ourselves, or an unprivileged account when we are root.
+//! The account that runs PostgreSQL: the current user, or an unprivileged account if that is root.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -10,28 +10,28 @@ use std::process::{Command, Stdio};
 use super::binaries::Binaries;
 use super::error::{ClusterError, IoContext};
 
-/// In this order: our own, the account of the distribution's PostgreSQL package. Never `nobody`, which other daemons
-/// share: each of them could read the whole database.
+/// The accounts to use, in this order: Casement's own, that of the distribution's PostgreSQL package. Never `nobody`,
+/// which other daemons share: each of them could read the whole database.
 const CANDIDATES: [&str; 2] = ["casement", "postgres"];
 
 /// An account to run PostgreSQL as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Its name, for messages.
+    /// The name of the account, for messages.
     pub name: String,
-    /// Its user id; never 0.
+    /// The user id, never 0.
     pub uid: u32,
-    /// Its group id.
+    /// The group id.
     pub gid: u32,
-    /// Whether we have to change into it first.
+    /// Whether commands must switch to the account.
     switch: bool,
 }
 
 impl Account {
-    /// Ourselves, or as root the first of `casement` and `postgres` that exists.
+    /// The current user, or for root the first of `casement` and `postgres` that exists.
     ///
     /// # Errors
-    /// [`ClusterError::NoAccount`] if we are root and none does.
+    /// [`ClusterError::NoAccount`] if the current user is root and neither account exists.
     pub fn choose() -> Result<Self, ClusterError> {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         if !uid.is_root() {
@@ -42,13 +42,13 @@ impl Account {
         Self::among(&accounts)
     }
 
-    /// The best account in the text of `/etc/passwd`.
+    /// The first candidate in the text of `/etc/passwd`.
     fn among(accounts: &str) -> Result<Self, ClusterError> {
         let found = CANDIDATES.iter().find_map(|name| Self::parse(accounts, name));
         found.ok_or(ClusterError::NoAccount)
     }
 
-    /// Reads one account out of the text of `/etc/passwd`.
+    /// Parses one account of the text of `/etc/passwd`.
     fn parse(accounts: &str, wanted: &str) -> Option<Self> {
         accounts.lines().find_map(|line| {
             let mut fields = line.split(':');
@@ -59,8 +59,8 @@ impl Account {
         })
     }
 
-    /// A command that will run as this account, with an empty environment, no supplementary groups and a process
-    /// group of its own: a signal that is meant for our group does not reach it.
+    /// A command that runs as this account, with a minimal environment, no supplementary groups and a process group of
+    /// its own, so that signals to the group of this process do not reach it.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C").env("TZ", "UTC");
@@ -72,13 +72,13 @@ impl Account {
         command
     }
 
-    /// Hands what is open to the account; nothing to do when that is ourselves. `path` is for the message only: by the
-    /// time of the call something else may go by it.
+    /// Changes the owner of an open file to the account, unless that is the current user. `path` is for the message
+    /// only, since it may lead to another file by now.
     pub(crate) fn give(&self, open: impl AsFd, path: &Path) -> Result<(), ClusterError> {
         if self.switch { fchown(open, Some(self.uid), Some(self.gid)).on("handing over", path) } else { Ok(()) }
     }
 
-    /// Refuses a data directory that somebody else owns.
+    /// Refuses a data directory that another account owns.
     pub(crate) fn check_owner(&self, path: &Path) -> Result<(), ClusterError> {
         let owner = fs::symlink_metadata(path).on("looking at", path)?.uid();
         if owner == self.uid {
@@ -87,7 +87,7 @@ impl Account {
         Err(ClusterError::ForeignOwner { path: path.to_owned(), owner, account: self.name.clone() })
     }
 
-    /// Tries whether the account gets to the directory that holds the data directory, by going there as it.
+    /// Checks that the account can enter the parent of the data directory, by running a command there as the account.
     pub(crate) fn check_reach(&self, binaries: &Binaries, data_dir: &Path) -> Result<(), ClusterError> {
         let parent = data_dir.parent().unwrap_or(Path::new("/"));
         let mut probe = self.command(&binaries.program("postgres"));
@@ -103,7 +103,7 @@ impl Account {
         }
     }
 
-    /// The outermost directory on the way whose mode keeps the account out.
+    /// The outermost directory of the path whose mode denies access to the account.
     fn first_closed(&self, path: &Path) -> PathBuf {
         let mut way: Vec<&Path> = path.ancestors().collect();
         way.reverse();

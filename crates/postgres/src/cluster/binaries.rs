@@ -8,21 +8,21 @@ use std::process::Command;
 
 use super::error::ClusterError;
 
-/// The oldest PostgreSQL that the schema works with: collations that ignore case need 12, the rest is tested from 15 on
-/// and holds for what is still maintained.
+/// The oldest supported PostgreSQL. Collations that ignore case need 12, tests run from 15 on, and 14 is the oldest
+/// version that is still maintained.
 pub const MINIMUM_MAJOR: u32 = 14;
 
-/// One installed PostgreSQL.
+/// An installed PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binaries {
     /// The real directory of `initdb` and `postgres`, links resolved.
     pub dir: PathBuf,
-    /// Its major version.
+    /// The major version.
     pub major: u32,
 }
 
 impl Binaries {
-    /// The newest one on this system.
+    /// The newest PostgreSQL on this system.
     ///
     /// # Errors
     /// [`ClusterError::NoBinaries`] if there is none that is new enough.
@@ -31,16 +31,16 @@ impl Binaries {
         found.max_by_key(|found| found.major).ok_or_else(none_found)
     }
 
-    /// The one in a given directory.
+    /// The PostgreSQL in a directory.
     ///
     /// # Errors
-    /// [`ClusterError::NoBinaries`] if it is not there or too old.
+    /// [`ClusterError::NoBinaries`] if the directory has none, or an unsupported old one.
     pub fn at(dir: &Path) -> Result<Self, ClusterError> {
         let found = Self::probe(dir).filter(|found| found.major >= MINIMUM_MAJOR);
         found.ok_or_else(|| ClusterError::NoBinaries { looked: dir.display().to_string() })
     }
 
-    /// The one that made the data directory.
+    /// The PostgreSQL with the major version that created the data directory.
     pub(crate) fn of_major(wanted: &str, data_dir: &Path) -> Result<Self, ClusterError> {
         let all = Self::all();
         if let Some(found) = all.iter().find(|found| found.major.to_string() == wanted) {
@@ -91,8 +91,8 @@ fn children(dir: &str, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     entries.filter(|entry| entry.file_name().to_str().is_some_and(&wanted)).map(|entry| entry.path()).collect()
 }
 
-/// A link in PATH may lead to the program alone, and `initdb` looks for `postgres` beside itself: what counts is the
-/// directory of the real `initdb`, if `postgres` is there too.
+/// The directory of the real `initdb`, if `postgres` is there too. `initdb` looks for `postgres` beside itself, but a
+/// link in PATH may point to one program only.
 fn real_directory(dir: &Path) -> Option<PathBuf> {
     let real = fs::canonicalize(dir.join("initdb")).ok()?.parent()?.to_owned();
     real.join("postgres").is_file().then_some(real)

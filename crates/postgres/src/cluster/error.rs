@@ -1,4 +1,4 @@
-//! Why there is no private cluster.
+//! The errors of the private cluster.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::binaries::MINIMUM_MAJOR;
 
-/// Why the private cluster can't be had. Every message says what to do about it.
+/// Why the private cluster can't be used. The messages name the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// No PostgreSQL programs on this system.
+    /// No supported PostgreSQL programs were found.
     #[error(
         "PostgreSQL {MINIMUM_MAJOR} or later is not installed (looked in {looked}); install the package `postgresql`, \
          or name a server with --database-url"
@@ -18,7 +18,7 @@ pub enum ClusterError {
         /// The places that were searched.
         looked: String,
     },
-    /// The data directory belongs to a PostgreSQL that is not installed.
+    /// The data directory was created by a major version that is not installed.
     #[error(
         "the data directory {} was made by PostgreSQL {found}, and this system has {available}; install PostgreSQL \
          {found} again, or carry the data over with `pg_upgrade` (or `pg_dump` from the old, `pg_restore` into the new)",
@@ -27,30 +27,30 @@ pub enum ClusterError {
     OtherMajor {
         /// The data directory.
         data_dir: PathBuf,
-        /// The major version that made it, as it stands in `PG_VERSION`.
+        /// The major version that created it, from `PG_VERSION`.
         found: String,
         /// The major versions that are installed.
         available: String,
     },
-    /// Something else lies where the data directory should be.
+    /// The path of the data directory is in use for something else.
     #[error("{} exists, is not empty and is no PostgreSQL data directory; move it away or choose another --data-dir", .0.display())]
     NotACluster(PathBuf),
-    /// Started as root, and there is nobody to run PostgreSQL as.
+    /// Started as root, without an unprivileged account for PostgreSQL.
     #[error(
         "PostgreSQL refuses to run as root, and there is neither an account `casement` nor `postgres`; make one with \
          `useradd --system casement`, or install the package `postgresql`"
     )]
     NoAccount,
-    /// The account can't reach the data directory.
+    /// The account can't enter the parent of the data directory.
     #[error(
         "the account {account} that runs PostgreSQL can't enter {}; allow it with `chmod o+x {}`, or choose a \
          --data-dir that it can reach, such as /var/lib/casement",
         blocked.display(), blocked.display()
     )]
     NotTraversable {
-        /// Who has to get there.
+        /// The account that needs access.
         account: String,
-        /// The first directory on the way that is closed.
+        /// The outermost directory that denies access.
         blocked: PathBuf,
     },
     /// The data directory belongs to another account.
@@ -58,19 +58,19 @@ pub enum ClusterError {
     ForeignOwner {
         /// The directory in question.
         path: PathBuf,
-        /// Who owns it.
+        /// The uid of the owner.
         owner: u32,
-        /// Who should own it.
+        /// The account that should own it.
         account: String,
     },
-    /// The directory for the socket is not ours alone.
+    /// The socket directory is not private.
     #[error("{} is not a private directory of {account} ({why}); remove it", path.display())]
     SocketDirectory {
         /// The directory in question.
         path: PathBuf,
-        /// Who should own it.
+        /// The account that should own it.
         account: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// Another process has been starting this cluster for too long.
@@ -79,45 +79,45 @@ pub enum ClusterError {
     /// `initdb` failed.
     #[error("initdb could not make {}: {output}", data_dir.display())]
     Initdb {
-        /// The data directory that was to be made.
+        /// The data directory to create.
         data_dir: PathBuf,
-        /// The end of what it printed.
+        /// The beginning of its error output.
         output: String,
     },
-    /// The postmaster ended instead of answering, or did not answer in time.
+    /// PostgreSQL ended during the start, or was not ready in time.
     #[error("PostgreSQL did not start ({why}); the end of {}: {tail}", log.display())]
     DidNotStart {
-        /// What was seen.
+        /// What happened instead.
         why: String,
-        /// Its log file.
+        /// The log file of PostgreSQL.
         log: PathBuf,
-        /// The last lines of it.
+        /// The end of the log file.
         tail: String,
     },
-    /// It runs, but does not answer as it should.
+    /// PostgreSQL runs, but does not answer as expected.
     #[error("the private PostgreSQL does not answer properly: {0}")]
     Unusable(String),
-    /// It would not end.
+    /// PostgreSQL did not end in time.
     #[error("the postmaster {pid} did not end within {} s", waited.as_secs())]
     DidNotStop {
-        /// Its process id.
+        /// The process id.
         pid: i32,
-        /// How long we waited.
+        /// The time waited for the end.
         waited: Duration,
     },
-    /// The system refused something.
+    /// A system call failed.
     #[error("{action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// On which path.
+        /// The path of the action.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// Gives an [`io::Error`] the action and the path that it belongs to.
+/// Adds the action and the path to an [`io::Error`].
 pub(crate) trait IoContext<T> {
     fn on(self, action: &'static str, path: &Path) -> Result<T, ClusterError>;
 }

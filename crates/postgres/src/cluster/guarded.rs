@@ -1,5 +1,5 @@
-//! Files and directories where the unprivileged account may swap names under us: as root, nothing is followed there and
-//! nothing is changed by its name once it is open.
+//! Access to files and directories whose names the unprivileged account may replace at any time. As root, no link is
+//! followed there, and an open file is not changed by its name.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,17 +9,17 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-/// What PostgreSQL writes into its small files is far shorter.
+/// The maximum number of bytes read from a small file, far above what PostgreSQL writes.
 const SMALL: u64 = 16 * 1024;
 
-/// Opens a directory that is none by way of a link.
+/// Opens a directory, without following a link.
 pub(super) fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Opens a file, which must be a regular one with no other name: a link of either kind could lead to somebody else's,
-/// and a pipe would never end.
+/// Opens a regular file that has no other name: a link of either kind could lead to a file of another account, and a
+/// pipe would never end.
 pub(super) fn open_regular(path: &Path, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);

@@ -1,4 +1,4 @@
-//! Makes a data directory and writes its configuration.
+//! Creates a data directory and writes its configuration.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -15,17 +15,17 @@ use super::guarded;
 /// The database role that owns everything in a private cluster.
 pub const ROLE: &str = "casement";
 
-/// Whether what was committed must survive a power cut.
+/// Whether committed data must survive a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// It must.
+    /// Committed data survives.
     Durable,
-    /// A throwaway cluster of the tests: speed is worth more.
+    /// For the throwaway clusters of tests: faster, but not safe.
     #[cfg(feature = "testing")]
     Throwaway,
 }
 
-/// The major version that made the directory, or `None` if there is nothing yet.
+/// The major version that created the data directory, or `None` if that is missing or empty.
 pub(super) fn version_of(data_dir: &Path) -> Result<Option<String>, ClusterError> {
     match guarded::read_small(&data_dir.join("PG_VERSION")) {
         Ok(text) => Ok(Some(text.trim().to_owned())),
@@ -37,8 +37,8 @@ pub(super) fn version_of(data_dir: &Path) -> Result<Option<String>, ClusterError
     }
 }
 
-/// Makes the cluster beside its place and moves it there in one step: whoever is killed in between leaves only
-/// rubbish that the next start clears away.
+/// Creates the cluster in a directory beside the final one, and renames it. A start that is killed in between leaves
+/// only an unfinished directory, which the next start removes.
 pub(crate) fn initdb(
     binaries: &Binaries,
     account: &Account,
@@ -71,8 +71,8 @@ pub(crate) fn initdb(
     sync_directory(data_dir.parent().unwrap_or(Path::new("/")))
 }
 
-/// The default locale decides little, since every index that depends on one names its ICU collation; characters
-/// beyond ASCII should be letters all the same.
+/// The default locale. Indexes that depend on a locale name their ICU collation, so this one only makes non-ASCII
+/// characters count as letters.
 fn locale() -> &'static str {
     if Path::new("/usr/lib/locale/C.utf8").exists() { "C.UTF-8" } else { "C" }
 }
@@ -81,7 +81,7 @@ fn sync_directory(dir: &Path) -> Result<(), ClusterError> {
     File::open(dir).and_then(|dir| dir.sync_all()).on("syncing", dir)
 }
 
-/// Writes `postgresql.conf` anew at each start, so that a new version of the server brings its settings along.
+/// Writes `postgresql.conf`. Called at each start, so that the settings of a new version apply.
 pub(crate) fn write_configuration(
     data_dir: &Path,
     socket_dir: &Path,
@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever runs as the account can put anything at any name in its directory, at any time.
+    /// A process of the account can replace any name in its directory at any time.
     #[test]
     fn links_in_the_data_directory_lead_the_configuration_nowhere() -> Result<(), Box<dyn std::error::Error>> {
         let account = Account::choose()?;
@@ -170,7 +170,7 @@ mod tests {
         Ok(())
     }
 
-    /// What `give` is called with is open: a name that was swapped meanwhile is left alone.
+    /// `give` changes the open file, not the file that its name leads to meanwhile.
     #[test]
     fn a_file_is_handed_over_by_what_is_open_and_not_by_its_name() -> Result<(), Box<dyn std::error::Error>> {
         let account = Account::choose()?;

@@ -1,4 +1,4 @@
-//! The log file of the private cluster: PostgreSQL appends to it by itself, we keep it short.
+//! The log file of the private cluster. PostgreSQL appends to it, and this module bounds its size.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -9,12 +9,12 @@ use rustix::fs::OFlags;
 
 use super::guarded::open_regular;
 
-/// Beyond this the log moves to `postgres.log.1`; so both together stay near twice of it.
+/// The size beyond which the log is moved to `postgres.log.1`, so that both together have about twice this size.
 const LIMIT_BYTES: u64 = 4 * 1024 * 1024;
-/// What an error message quotes of it.
+/// The size of the end of the log that an error message quotes.
 const TAIL_BYTES: u64 = 2 * 1024;
 
-/// Looks after the log for as long as the server runs.
+/// Shortens the log once a minute until it is aborted.
 pub(super) async fn keep_short(path: PathBuf) {
     let mut ticks = tokio::time::interval(Duration::from_secs(60));
     loop {
@@ -26,7 +26,8 @@ pub(super) async fn keep_short(path: PathBuf) {
     }
 }
 
-/// Copies a long log aside and empties it. The writer has it open for appending, so it can't be renamed away.
+/// Copies the end of a long log to `postgres.log.1` and empties the log. PostgreSQL has it open, so it can't be
+/// renamed.
 pub(super) fn shorten(path: &Path) -> io::Result<()> {
     let mut source = match open_regular(path, OFlags::RDWR) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

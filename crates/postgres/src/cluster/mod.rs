@@ -1,8 +1,8 @@
-//! The private PostgreSQL cluster: what `casement serve` runs when nobody names a database.
+//! The private PostgreSQL cluster, which `casement serve` runs if no database is configured.
 //!
-//! It lives in one data directory, is made from the system's PostgreSQL binaries, answers on a unix socket in a short
-//! private directory and on nothing else, and outlives the server: a server that was killed finds its postmaster
-//! again ([`Cluster::start`] adopts it) or recovers what a killed postmaster left.
+//! The cluster has one data directory, uses the system's PostgreSQL binaries, listens only on a unix socket in a short
+//! private directory, and outlives the Casement server: after a crash, [`Cluster::start`] adopts a PostgreSQL that is
+//! still running, or starts it again and recovers its data.
 
 mod account;
 mod binaries;
@@ -34,43 +34,43 @@ pub(crate) use postgres_server::stop as stop_postgres_server;
 
 /// The database that the server uses in a private cluster.
 pub const DATABASE: &str = "casement";
-/// How long a start may take while the postmaster is alive; replaying a long log after a crash takes its time.
+/// The timeout of a start while the process is alive. Replaying a long log after a crash takes a while.
 const START_LIMIT: Duration = Duration::from_secs(600);
-/// How long a start waits for another start on the same data directory.
+/// The timeout for another start on the same data directory.
 const LOCK_LIMIT: Duration = Duration::from_secs(120);
-/// How often the making of our database is tried.
+/// The number of retries for creating the database.
 const DATABASE_TRIES: u32 = 20;
 
-/// Where the private cluster lives.
+/// The directories of the private cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// The data directory, made at the first start. Its parent also holds `postgres.log` and a lock file, and must be
-    /// reachable for the unprivileged account.
+    /// The data directory, created at the first start. The log and a lock file are beside it, in its parent, which the
+    /// unprivileged account must be able to enter.
     pub data_dir: PathBuf,
-    /// Where the PostgreSQL programs are; `None` looks for them.
+    /// The directory of the PostgreSQL programs. `None` searches the system for them.
     pub binaries: Option<PathBuf>,
 }
 
 impl ClusterConfig {
-    /// A cluster in `data_dir`, from whatever PostgreSQL the system has.
+    /// A cluster in `data_dir` that uses the system's PostgreSQL.
     #[must_use]
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
         Self { data_dir: data_dir.into(), binaries: None }
     }
 }
 
-/// How a running cluster came to run.
+/// How a running cluster was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Its data directory was made by this start.
+    /// This start created the data directory.
     Made,
-    /// Its postmaster was started on an existing data directory.
+    /// This start ran PostgreSQL on an existing data directory.
     Started,
-    /// Its postmaster was running already, left by an earlier life of the server.
+    /// PostgreSQL was running already, started by an earlier server process.
     Adopted,
 }
 
-/// A running private cluster. Dropping it leaves the postmaster running; [`Cluster::stop`] ends it.
+/// A running private cluster. Dropping it leaves PostgreSQL running; [`Cluster::stop`] ends it.
 #[derive(Debug)]
 pub struct Cluster {
     data_dir: PathBuf,
@@ -81,17 +81,17 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Brings the cluster up: makes it if there is none, adopts its postmaster if one runs, recovers it otherwise.
-    /// Safe to be killed at any point and called again.
+    /// Starts the cluster: creates it if there is none, adopts its PostgreSQL if that runs, otherwise starts it, with
+    /// recovery if needed. May be killed at any point and called again.
     ///
     /// # Errors
-    /// Every [`ClusterError`]; all of them say the remedy.
+    /// Any [`ClusterError`]; its message names the remedy.
     pub async fn start(config: ClusterConfig) -> Result<Self, ClusterError> {
         let mut cluster = Self::bring_up(config.clone()).await?;
         match cluster.verify_and_make_database().await {
-            // A postmaster that was dying when it was adopted: by now it is dead, or it answers.
+            // The adopted process may have been ending. After a pause it has ended, or it answers.
             Err(error) if cluster.origin == Origin::Adopted => {
-                tracing::warn!(%error, "the adopted PostgreSQL does not answer; looking again");
+                tracing::warn!(%error, "the adopted PostgreSQL does not answer; trying again");
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 cluster = Self::bring_up(config).await?;
                 cluster.verify_and_make_database().await?;
@@ -107,7 +107,7 @@ impl Cluster {
         blocking.await.map_err(|e| ClusterError::Unusable(format!("the start panicked: {e}")))?
     }
 
-    /// The cluster of this data directory, if its postmaster runs and is ready; starts and changes nothing. For
+    /// The cluster of this data directory, if its PostgreSQL runs and is ready. Starts and changes nothing. For
     /// commands beside a running server.
     #[must_use]
     pub fn find_running(data_dir: &Path) -> Option<Self> {
@@ -119,41 +119,42 @@ impl Cluster {
         Some(Self { data_dir, socket_dir, pid: found.pid, origin: Origin::Adopted, log_keeper: None })
     }
 
-    /// The connection string of the server's database; holds no secret.
+    /// The connection string of the server's database. It has no secret.
     #[must_use]
     pub fn url(&self) -> String {
         url_of(&self.socket_dir, DATABASE)
     }
 
-    /// How it came to run.
+    /// How the cluster was obtained.
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// The process id of its postmaster.
+    /// The process id of the main PostgreSQL process.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// The directory with its socket.
+    /// The directory of the socket.
     #[must_use]
     pub fn socket_dir(&self) -> &Path {
         &self.socket_dir
     }
 
-    /// Ends it with PostgreSQL's *fast* shutdown: open transactions are rolled back, everything committed is on disk.
+    /// Ends the cluster with PostgreSQL's *fast* shutdown: open transactions are rolled back, everything committed is
+    /// on disk.
     ///
     /// # Errors
-    /// [`ClusterError::DidNotStop`] if it is still there after half a minute and an immediate shutdown.
+    /// [`ClusterError::DidNotStop`] if the process still runs after 30 s and an immediate shutdown of another 10 s.
     pub async fn stop(self) -> Result<(), ClusterError> {
         let (pid, data_dir) = (self.pid, self.data_dir.clone());
         tracing::info!(pid, "stopping the private PostgreSQL");
         let socket_dir = self.socket_dir.clone();
         let ending = tokio::task::spawn_blocking(move || {
             postgres_server::stop(pid, &data_dir)?;
-            // Empty now, and made again at the next start.
+            // The directory is empty now, and created again at the next start.
             let _gone = fs::remove_dir(&socket_dir);
             Ok::<(), ClusterError>(())
         });
@@ -162,7 +163,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes sure that it is our cluster that answers, and that our database exists in it.
+    /// Checks that the socket leads to this cluster, and creates the database if it is missing.
     async fn verify_and_make_database(&self) -> Result<(), ClusterError> {
         let unusable = |e: tokio_postgres::Error| ClusterError::Unusable(crate::database::describe(&e));
         let url = url_of(&self.socket_dir, "postgres");
@@ -179,7 +180,7 @@ impl Cluster {
             }
             Ok(known.is_some())
         };
-        // Another start on the same cluster may make it between the question and the answer; then it is there next time.
+        // A concurrent start may create the database between the check and the creation; then the retry finds it.
         let mut tries = 0;
         while let Err(error) = made().await {
             tries += 1;
@@ -202,7 +203,7 @@ impl Drop for Cluster {
     }
 }
 
-/// The connection string for a database behind a socket directory. The path holds only characters that we chose.
+/// The connection string of a database that listens in a socket directory.
 pub(crate) fn url_of(socket_dir: &Path, database: &str) -> String {
     let host: String = url_encode(&socket_dir.to_string_lossy());
     format!("postgresql:///{database}?host={host}&user={ROLE}")
@@ -213,7 +214,7 @@ fn url_encode(text: &str) -> String {
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
-/// The log of a cluster lies beside its data directory, so that a person finds it and `initdb` does not mind it.
+/// The path of the log, beside the data directory, which must be empty for `initdb`.
 fn log_path(data_dir: &Path) -> PathBuf {
     data_dir.with_extension("log")
 }
@@ -249,7 +250,7 @@ fn bring_up(config: &ClusterConfig) -> Result<Cluster, ClusterError> {
     Ok(Cluster { data_dir, socket_dir, pid, origin, log_keeper: None })
 }
 
-/// The data directory as the system knows it: its parent made if needed, links resolved.
+/// The absolute path of the data directory, with resolved links. Creates its parent if needed.
 fn resolve(data_dir: &Path) -> Result<PathBuf, ClusterError> {
     let absolute = std::path::absolute(data_dir).on("resolving", data_dir)?;
     let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
@@ -259,7 +260,7 @@ fn resolve(data_dir: &Path) -> Result<PathBuf, ClusterError> {
     Ok(fs::canonicalize(parent).on("resolving", parent)?.join(name))
 }
 
-/// Holds off a second start on the same data directory until this one is through.
+/// Locks the data directory against a concurrent start until the result is dropped.
 fn lock(data_dir: &Path) -> Result<OwnedFd, ClusterError> {
     let path = data_dir.with_extension("lock");
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -277,8 +278,8 @@ fn lock(data_dir: &Path) -> Result<OwnedFd, ClusterError> {
     Ok(file)
 }
 
-/// Takes over a postmaster that an earlier life of the server left running. One that runs but can't be reached (its
-/// socket was swept away) is ended, so that a fresh one can take its place.
+/// Adopts a PostgreSQL that an earlier server process left running. One that can't be reached, since its socket was
+/// removed, is ended, so that a new one can be started.
 fn adopt(data_dir: &Path, account: &Account) -> Result<Option<Cluster>, ClusterError> {
     let Some(found) = PidFile::read(data_dir).filter(|found| found.is_alive(data_dir)) else {
         return Ok(None);
@@ -287,7 +288,7 @@ fn adopt(data_dir: &Path, account: &Account) -> Result<Option<Cluster>, ClusterE
     let Some(found) = found.ok() else { return Ok(None) };
     let reachable = found.socket_dir.filter(|dir| socket::check(dir, account).is_ok() && socket::answers(dir));
     let Some(socket_dir) = reachable else {
-        tracing::warn!(pid = found.pid, "a postmaster runs on the data directory but can't be reached; ending it");
+        tracing::warn!(pid = found.pid, "a PostgreSQL runs on the data directory but can't be reached; ending it");
         postgres_server::stop(found.pid, data_dir)?;
         return Ok(None);
     };
@@ -307,7 +308,7 @@ fn start_postgres_server(
     socket::clear_leftovers(socket_dir)?;
     let child = postgres_server::spawn(binaries, account, data_dir, &log)?;
     let pid = i32::try_from(child.id()).unwrap_or_default();
-    // The child is waited for by nobody else: without this a postmaster that ends would stay a zombie.
+    // Without this thread, the process would stay a zombie after its end.
     let reaper = std::thread::Builder::new().name("postmaster".into()).stack_size(64 * 1024);
     reaper.spawn(move || postgres_server::reap(child)).on("starting a thread for", data_dir)?;
     match postgres_server::wait_until_ready(pid, data_dir, START_LIMIT) {

@@ -1,4 +1,4 @@
-//! The postmaster as a process: starting it, finding it again, ending it, clearing away what a killed one left.
+//! The main process of PostgreSQL: starts it, finds it again, ends it, and removes what a killed one left.
 
 use std::fs;
 use std::io;
@@ -16,13 +16,13 @@ use super::error::{ClusterError, IoContext};
 use super::guarded;
 
 const POLL: Duration = Duration::from_millis(20);
-/// How long a fast shutdown may take before an immediate one.
+/// The timeout of a fast shutdown, after which an immediate one follows.
 const FAST_LIMIT: Duration = Duration::from_secs(30);
 const IMMEDIATE_LIMIT: Duration = Duration::from_secs(10);
-/// How long the children of a killed postmaster may take to notice.
+/// The time in which the children of a killed server should end by themselves.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(5);
 
-/// What `postmaster.pid` says.
+/// The contents of `postmaster.pid`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PidFile {
     pub(crate) pid: i32,
@@ -43,13 +43,13 @@ impl PidFile {
         Some(Self { pid, socket_dir, status: lines.get(7).copied().unwrap_or_default().to_owned() })
     }
 
-    /// Whether that process still is the postmaster of this data directory, and not another with the same number: a
-    /// postmaster's working directory is its data directory.
+    /// Whether the process is still the server of this data directory, and not another one with the same id: the
+    /// working directory of a server is its data directory.
     pub(crate) fn is_alive(&self, data_dir: &Path) -> bool {
         works_in(self.pid, data_dir)
     }
 
-    /// Whether it takes connections.
+    /// Whether the server accepts connections.
     pub(crate) fn is_ready(&self) -> bool {
         self.status == "ready"
     }
@@ -61,7 +61,7 @@ fn works_in(pid: i32, data_dir: &Path) -> bool {
 
 fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
-        // It may be gone already, which is what is wanted.
+        // The process may have ended already, which is the goal.
         let _gone = kill_process(pid, signal);
     }
 }
@@ -77,7 +77,7 @@ fn wait_while(limit: Duration, mut busy: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Starts the postmaster with its output in its log file: no pipe ties it to us.
+/// Starts the server with its output in its log file, not in a pipe, so that it can outlive this process.
 pub(super) fn spawn(
     binaries: &Binaries,
     account: &Account,
@@ -92,15 +92,15 @@ pub(super) fn spawn(
     command.spawn().on("starting postgres for", data_dir)
 }
 
-/// Waits for the postmaster's end, so that it leaves no zombie.
+/// Waits for the end of the server, so that it does not stay a zombie.
 pub(super) fn reap(mut child: Child) {
     match child.wait() {
         Ok(status) => tracing::debug!(%status, "the private PostgreSQL has ended"),
-        Err(error) => tracing::warn!(%error, "the end of the private PostgreSQL could not be seen"),
+        Err(error) => tracing::warn!(%error, "waiting for the end of the private PostgreSQL failed"),
     }
 }
 
-/// Waits until the postmaster takes connections; the error says what was seen instead.
+/// Waits until the server accepts connections. The error says what happened instead.
 pub(super) fn wait_until_ready(pid: i32, data_dir: &Path, limit: Duration) -> Result<PidFile, String> {
     let started = Instant::now();
     let mut reported = 0;
@@ -108,7 +108,7 @@ pub(super) fn wait_until_ready(pid: i32, data_dir: &Path, limit: Duration) -> Re
         if let Some(found) = PidFile::read(data_dir).filter(|found| found.pid == pid && found.is_ready()) {
             return Ok(found);
         }
-        // A process that has just been started may not have changed its directory yet, but it is there.
+        // Only whether the process exists: a new one may not have changed its directory yet.
         if !Path::new(&format!("/proc/{pid}/cwd")).exists() || fs::read_link(format!("/proc/{pid}/cwd")).is_err() {
             return Err("it ended at once".to_owned());
         }
@@ -124,7 +124,8 @@ pub(super) fn wait_until_ready(pid: i32, data_dir: &Path, limit: Duration) -> Re
     }
 }
 
-/// Ends the postmaster: fast, and if that does not help, at once (its next start then recovers).
+/// Ends the server with a fast shutdown, and if that takes too long with an immediate one, after which the next start
+/// recovers.
 pub(crate) fn stop(pid: i32, data_dir: &Path) -> Result<(), ClusterError> {
     let ours = |pid| works_in(pid, data_dir);
     if !ours(pid) {
@@ -134,7 +135,7 @@ pub(crate) fn stop(pid: i32, data_dir: &Path) -> Result<(), ClusterError> {
     if wait_while(FAST_LIMIT, || ours(pid)) {
         return Ok(());
     }
-    tracing::warn!(pid, "the private PostgreSQL does not end; ending it at once");
+    tracing::warn!(pid, "the private PostgreSQL does not end; shutting it down immediately");
     signal(pid, Signal::QUIT);
     if wait_while(IMMEDIATE_LIMIT, || ours(pid)) {
         return Ok(());
@@ -142,8 +143,8 @@ pub(crate) fn stop(pid: i32, data_dir: &Path) -> Result<(), ClusterError> {
     Err(ClusterError::DidNotStop { pid, waited: FAST_LIMIT + IMMEDIATE_LIMIT })
 }
 
-/// Clears away what a killed postmaster left: its children, which would keep the shared memory in use, and a pid file
-/// whose number may belong to somebody else by now.
+/// Removes what a killed server left: its children, which would keep the shared memory in use, and a pid file whose id
+/// may belong to another process by now.
 pub(super) fn clear_leftovers(data_dir: &Path) -> Result<(), ClusterError> {
     let pid_file = data_dir.join("postmaster.pid");
     if !pid_file.exists() {
@@ -165,7 +166,7 @@ pub(super) fn clear_leftovers(data_dir: &Path) -> Result<(), ClusterError> {
     }
 }
 
-/// PostgreSQL's processes that work in this directory; a person's shell that stands in it is none of them.
+/// The PostgreSQL processes whose working directory is this one. Other processes there, such as a shell, are left out.
 fn processes_in(data_dir: &Path) -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -1,5 +1,5 @@
-//! The directory of the cluster's socket: short, because a socket's path holds at most 107 bytes, and private, because
-//! whoever can open the socket is let in.
+//! The directory of the cluster's socket: short, because the path of a socket has at most 107 bytes, and private,
+//! because the server accepts every process that can open the socket.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -13,10 +13,10 @@ use super::account::Account;
 use super::error::{ClusterError, IoContext};
 use super::guarded;
 
-/// PostgreSQL puts its port into the socket's name even when it listens on no port.
+/// The file name of the socket. PostgreSQL includes the port even if it listens on none.
 pub(super) const SOCKET_NAME: &str = ".s.PGSQL.5432";
 
-/// Makes (or finds again) the directory that belongs to this data directory.
+/// Creates the socket directory of this data directory, or finds the existing one.
 pub(super) fn prepare(data_dir: &Path, account: &Account) -> Result<PathBuf, ClusterError> {
     let digest = Sha256::digest(data_dir.as_os_str().as_encoded_bytes());
     let short: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
@@ -30,13 +30,13 @@ pub(super) fn prepare(data_dir: &Path, account: &Account) -> Result<PathBuf, Clu
     Ok(dir)
 }
 
-/// Makes a directory that only the account may enter, or checks the one that is there.
+/// Creates a directory that only the account may enter, or checks the existing one.
 pub(crate) fn make_private(dir: &Path, account: &Account) -> Result<(), ClusterError> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => account.give(guarded::open_dir(dir).on("opening", dir)?, dir)?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // Killed between making it and handing it over: it is still root's, empty and nobody else's.
-            // What is no directory of its own, the check below names.
+            // A start that was killed between creating the directory and changing its owner leaves it to root.
+            // The check below reports what is not a directory.
             if let Ok(open) = guarded::open_dir(dir)
                 && rustix::fs::fstat(&open).on("looking at", dir)?.st_uid == 0
                 && rustix::process::geteuid().is_root()
@@ -49,7 +49,7 @@ pub(crate) fn make_private(dir: &Path, account: &Account) -> Result<(), ClusterE
     check(dir, account)
 }
 
-/// Refuses a directory that is a link, that somebody else owns, or that others may enter.
+/// Refuses a directory that is a link, that another account owns, or that others may enter.
 pub(super) fn check(dir: &Path, account: &Account) -> Result<(), ClusterError> {
     let meta = fs::symlink_metadata(dir).on("looking at", dir)?;
     let why = if !meta.is_dir() {
@@ -67,8 +67,8 @@ pub(super) fn check(dir: &Path, account: &Account) -> Result<(), ClusterError> {
     }
 }
 
-/// Clears away the socket of a killed postmaster and the lock of it, whose number may belong to somebody else by now: PostgreSQL would
-/// take that for another postmaster. Only for a directory whose postmaster is known to be gone.
+/// Removes the socket of a killed server and its lock file, whose process id may belong to another process by now:
+/// PostgreSQL would take that for another server. Only for a directory whose server is known to have ended.
 pub(super) fn clear_leftovers(dir: &Path) -> Result<(), ClusterError> {
     for name in [SOCKET_NAME.to_owned(), format!("{SOCKET_NAME}.lock")] {
         match fs::remove_file(dir.join(name)) {
@@ -79,7 +79,7 @@ pub(super) fn clear_leftovers(dir: &Path) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// Whether somebody listens there.
+/// Whether a process listens on the socket.
 pub(super) fn answers(dir: &Path) -> bool {
     UnixStream::connect(dir.join(SOCKET_NAME)).is_ok()
 }
@@ -88,7 +88,7 @@ pub(super) fn answers(dir: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// In `/tmp` anybody can wait with a directory of that name.
+    /// In `/tmp` any user can create a directory of that name in advance.
     #[test]
     fn a_directory_that_is_not_ours_alone_is_refused() -> Result<(), Box<dyn std::error::Error>> {
         let account = Account::choose()?;

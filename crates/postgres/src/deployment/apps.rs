@@ -1,4 +1,4 @@
-//! The apps that deployments registered.
+//! The apps of deployments.
 
 use casement_domain::deployment::{AppFilter, AppVersion, Deployment, DeploymentEvent, DeploymentStatus, ListedApp};
 use casement_domain::name::LabelName;
@@ -31,7 +31,7 @@ row! {
     }
 }
 
-/// An app, and the names of its deployment's environment variables.
+/// An app, and the names of the environment variables of its deployment.
 #[derive(Queryable)]
 struct ListedRow(AppRow, Vec<String>);
 
@@ -45,8 +45,8 @@ impl Stored<ListedApp> for ListedRow {
     }
 }
 
-/// The deployments that must give way before these apps can be registered, each as it is and as it will be; or the name of an app that
-/// does not give way. Their rows are held.
+/// The deployments that these apps replace, each before and after its replacement, or the name of an app that may not
+/// be replaced. Locks the rows.
 pub(super) async fn obstacles(
     connection: &mut AsyncPgConnection,
     next: &Deployment,

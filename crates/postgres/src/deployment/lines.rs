@@ -1,4 +1,4 @@
-//! What builds and calls say, line by line.
+//! Output lines of builds and invocations.
 
 use async_trait::async_trait;
 use casement_domain::deployment::{Line, LineRange, LineStore, StoredLines, Subject, keep};
@@ -19,10 +19,10 @@ use crate::query::find;
 use crate::schema::{app_line_counts, app_lines, deployments, invocations};
 use crate::storage::{self, Kind, StorageLedger};
 
-/// How many lines are forgotten by one statement: that takes a moment, however many there are.
+/// The maximum number of lines that one statement deletes, so that it stays short.
 const FORGOTTEN_AT_ONCE: i64 = 20_000;
 
-/// Lines in PostgreSQL.
+/// Output lines in PostgreSQL.
 #[derive(Clone, Debug)]
 pub struct PgLines {
     database: Database,
@@ -30,7 +30,7 @@ pub struct PgLines {
 }
 
 impl PgLines {
-    /// On this database, within these bounds.
+    /// Creates the store on this database, within these bounds.
     #[must_use]
     pub fn new(database: Database, bounds: StorageBounds) -> Self {
         Self { database, bounds }
@@ -70,7 +70,7 @@ impl LineStore for PgLines {
         let work = async |connection: &mut AsyncPgConnection| {
             let id = id(subject);
             let Some(newest) = lines.iter().map(|line| line.at).max() else { return read(connection, id).await };
-            // Made, or held: of two who write the same lines, the second finds them kept.
+            // Inserted or locked, so that of two writers of the same lines the second finds them stored.
             let none = (
                 app_line_counts::subject_id.eq(id),
                 app_line_counts::next_number.eq(0),
@@ -82,7 +82,7 @@ impl LineStore for PgLines {
             let row = row.on_conflict(app_line_counts::subject_id).do_update();
             let row = row.set(app_line_counts::last_at.eq(excluded(app_line_counts::last_at)));
             let before = row.returning(CountRow::as_returning()).get_result(connection).await?.value()?;
-            // Of an app that was deleted meanwhile there is no project, and soon no line.
+            // If the subject was deleted meanwhile there is no project, and its lines are deleted soon.
             let project = project(connection, subject).await?;
             let mut ledger =
                 StorageLedger::open(connection, &self.bounds, Kind::Logs, project.into_iter().collect()).await?;
@@ -135,7 +135,7 @@ impl LineStore for PgLines {
     async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             storage::forget(connection, Kind::Logs, before).await?;
-            // Those that are no longer written to are forgotten whole: their lines are found by their key.
+            // Deletes all lines of a subject that is no longer written to, since those are found by their key.
             let old = app_line_counts::table.filter(app_line_counts::last_at.lt(before));
             let old = old.order(app_line_counts::last_at).limit(most.into()).select(app_line_counts::subject_id);
             let old: Vec<Uuid> = old.load(connection).await?;

@@ -35,13 +35,14 @@ use crate::schema::{api_keys, app_versions, deployment_secrets, deployments};
 use crate::sealed::head;
 use crate::{organization, project};
 
-/// Where news of deployments and invocations is said: `d` or `i`, a colon, the identifier; with a `+` before it if it is new.
+/// The channel for changes of deployments and invocations. The payload is `d` or `i`, a colon and the id, with a `+`
+/// before it if the subject is new.
 #[must_use]
 pub fn apps_channel() -> String {
     "casement_apps".to_owned()
 }
 
-/// Says that there is news, once the transaction commits.
+/// Notifies about a change of the subject when the transaction commits.
 pub(crate) async fn report(
     connection: &mut AsyncPgConnection,
     subject: Subject,
@@ -64,20 +65,21 @@ pub struct PgDeployments {
 }
 
 impl PgDeployments {
-    /// On this database.
+    /// Creates the repository on this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
         Self { database, recent: RecentKeys::default() }
     }
 
-    /// The same, which makes forget the keys of deployments that have ended.
+    /// Clears `recent` when a deployment ends, so that its key is refused at once.
     #[must_use]
     pub fn forgetting(self, recent: RecentKeys) -> Self {
         Self { recent, ..self }
     }
 }
 
-/// Stores `next` over `current`, and what follows from it; the transaction is the caller's.
+/// Replaces `current` with `next`, in the caller's transaction. A final status also retires the apps and deletes the
+/// API key and the secrets.
 async fn store(
     connection: &mut AsyncPgConnection,
     current: &Deployment,
@@ -114,7 +116,8 @@ impl DeploymentRepository for PgDeployments {
         most: u32,
     ) -> Result<DeploymentStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            // Held, so that two do not both take the last place, and the project is not deleted meanwhile.
+            // Locked, so that two transactions do not both use the last unit of the limit, and the project is not
+            // deleted meanwhile.
             if organization::hold(connection, organization).await?.is_none()
                 || project::living(connection, organization, deployment.project).await?.is_none()
             {
@@ -188,7 +191,7 @@ impl DeploymentRepository for PgDeployments {
         apps: &[AppVersion],
     ) -> Result<Registered, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            // Held, so that no other deployment of the project registers meanwhile.
+            // Locked, so that no other deployment of the project registers meanwhile.
             project::hold(connection, current.project).await?;
             let replaced = match apps::obstacles(connection, next, apps).await? {
                 Ok(replaced) => replaced,
@@ -200,7 +203,7 @@ impl DeploymentRepository for PgDeployments {
             let used = diesel::update(deployments::table.find(Column(next.id)));
             used.set(deployments::used_at.eq(next.updated_at)).execute(connection).await?;
             for (older, ended) in &replaced {
-                // Its row is held; it cannot have moved.
+                // The row is locked, so its status cannot have changed.
                 let _moved = store(connection, older, ended).await?;
             }
             apps::put(connection, apps).await?;
@@ -223,7 +226,7 @@ impl DeploymentRepository for PgDeployments {
         let own = own.and(deployments::lease_expires_at.lt(own_before));
         let rows = deployments::table.filter(deployments::status.eq_any(UNBUILT));
         let rows = rows.filter(unowned.or(own.assume_not_null()));
-        // The first of every project before the second of any: none is hidden behind the many of another.
+        // The first of each project comes before the second of any, so that no project blocks another.
         let nth = sql::<sql_types::BigInt>(
             "row_number() OVER (PARTITION BY deployments.project_id ORDER BY deployments.created_at, deployments.id)",
         );

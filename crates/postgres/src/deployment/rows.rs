@@ -12,9 +12,9 @@ use crate::column::{Column, ColumnValue, Stored, row};
 use crate::error::BadRow;
 use crate::schema::deployments;
 
-/// Nothing happens to these any more.
+/// The final statuses.
 pub(crate) const ENDED: [&str; 2] = [DeploymentStatus::Failed.as_str(), DeploymentStatus::Stopped.as_str()];
-/// These are built, or wait to be.
+/// The statuses of deployments that are being built or wait for it.
 pub(crate) const UNBUILT: [&str; 2] = [DeploymentStatus::Queued.as_str(), DeploymentStatus::InProgress.as_str()];
 
 row! {
@@ -59,7 +59,7 @@ impl ColumnValue for Entrypoint {
 row! {
     #[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
     #[diesel(table_name = deployments, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
-    /// Of a file there is nothing.
+    /// All `None` for an uploaded file.
     pub(super) struct SourceColumns {
         source_url: Option<Column<Url>>,
         source_ref: Option<String>,

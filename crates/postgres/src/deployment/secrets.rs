@@ -1,4 +1,4 @@
-//! The sealed secrets of deployments, a row each.
+//! The sealed secrets of deployments, one per row.
 
 use casement_domain::DeploymentId;
 use casement_domain::deployment::{DeploymentSecret, SealedDeployment, SealedDeploymentSecret};
@@ -100,7 +100,7 @@ type StoredSecret<'a> = Filter<
     Eq<deployment_secrets::sealed, &'a Vec<u8>>,
 >;
 
-/// The row of the secret, as long as it is sealed like this.
+/// The row of the secret, if its sealed bytes are still the same.
 pub(super) fn stored(secret: &SealedDeploymentSecret) -> StoredSecret<'_> {
     let (kind, name) = kind(&secret.secret);
     let row = deployment_secrets::table.find((Column(secret.deployment), kind, name));

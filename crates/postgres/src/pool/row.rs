@@ -26,7 +26,7 @@ row! {
         growth: GrowthColumns,
         created_at: OffsetDateTime,
         updated_at: OffsetDateTime,
-        /// Only a discard changes it.
+        /// Changed only by a discard.
         #[diesel(skip_update)]
         generation: Column<Generation>,
     }

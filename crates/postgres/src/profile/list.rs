@@ -1,4 +1,4 @@
-//! The statement that lists profiles: asked all the time, so it is prepared once per connection.
+//! The statement that lists profiles. It is frequent, so it is prepared once per connection.
 
 use std::sync::LazyLock;
 

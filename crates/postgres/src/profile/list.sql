@@ -1,5 +1,6 @@
--- $1 project, $2 organization whose profiles of no project count, too, or null, $3 name, $4 part of name or id, $5 limit, $6 offset.
--- Each half stops by its index. By a name, the project's own comes before the one of no project.
+-- $1 project, $2 organization whose profiles without a project are listed too, or null, $3 name, $4 part of name or id,
+-- $5 limit, $6 offset.
+-- Each half reads its index only up to the limit. With a name, the project's profile hides the one without a project.
 WITH own AS (
     SELECT * FROM profiles p
     WHERE p.project_id = $1 AND p.deleted_at IS NULL

@@ -1,4 +1,4 @@
-//! Profiles and their versions, without the bytes.
+//! Profiles and their versions, without the stored bytes.
 
 mod list;
 
@@ -31,13 +31,14 @@ use crate::schema::{auth_connections, browser_pools, organizations, profile_vers
 use crate::sealed::{head, under_other_key};
 use list::ListProfiles;
 
-/// What keeps names unique.
+/// The indexes that keep names unique.
 const NAME_KEYS: [&str; 2] = ["profiles_name_key", "profiles_legacy_name_key"];
-/// Further down a list PostgreSQL walks for a while.
+/// The largest offset of a page that is read as a short read: PostgreSQL walks over all skipped rows.
 const SHORT_WAY: u64 = 1000;
-/// How many versions that nobody needs are told at a time.
+/// The maximum number of versions that [`ProfileRepository::spent`] returns at once.
 const SOME: i64 = 200;
-/// Versions of deleted profiles; those replaced by who had seen them, a while ago; those replaced unseen, but the latest of each profile.
+/// Versions to delete: all of deleted profiles; those replaced before `$1` by a session that had loaded them; those
+/// replaced by a session that had not, except the newest `$2` of each profile.
 const SPENT: &str = "
     SELECT v.id AS version, v.profile_id AS profile
     FROM (
@@ -76,12 +77,13 @@ row! {
     }
 }
 
-/// Those that are not deleted.
+/// The profiles that are not deleted.
 fn stored() -> Filter<profiles::table, IsNull<profiles::deleted_at>> {
     profiles::table.filter(profiles::deleted_at.is_null())
 }
 
-/// Holds the profile until the transaction ends, so that it is not deleted meanwhile. `false` if it is not there.
+/// Locks the profile until the transaction ends, so that it is not deleted meanwhile. `false` if there is no such
+/// profile.
 pub(crate) async fn hold(
     connection: &mut AsyncPgConnection,
     profile: Option<LoadedProfile>,
@@ -90,7 +92,8 @@ pub(crate) async fn hold(
     is_there(connection, stored().find(Column(profile.id)).select(profiles::id).for_share()).await
 }
 
-/// Names of a default project and of no project are one space, which no index spans.
+/// Whether the name is taken in the other half of one namespace: the default project and the profiles without a
+/// project, which no index covers together.
 async fn taken_beside(
     connection: &mut AsyncPgConnection,
     (organization, project): (Column<OrganizationId>, Option<Column<ProjectId>>),
@@ -118,7 +121,7 @@ impl ProfileRepository for PgProfiles {
     async fn create(&self, profile: &Profile, most: u32) -> Result<ProfileStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = ProfileRow::of(profile);
-            // Its row will refer to the organization. Whoever deletes a project holds that first, so it comes first here, too.
+            // The new row refers to the organization. Locked first, in the same order as the deletion of a project.
             let organization = organizations::table.find(row.organization).select(organizations::id);
             organization.for_key_share().execute(connection).await?;
             if let Some(project) = profile.project {
@@ -201,7 +204,8 @@ impl ProfileRepository for PgProfiles {
     async fn delete(&self, id: ProfileId, at: OffsetDateTime) -> Result<ProfileDeleted, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = stored().find(Column(id));
-            // First the row, then the pools: one that is being stored with it has the row, and is seen afterwards.
+            // Locks the row before it looks for pools: storing a pool locks this row too, so that pool is visible
+            // afterwards.
             if !is_there(connection, row.select(profiles::id).for_update()).await? {
                 return Ok(ProfileDeleted::NotFound);
             }
@@ -240,7 +244,7 @@ impl ProfileRepository for PgProfiles {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = VersionRow::of(version);
             let profile = profiles::table.find(row.profile);
-            // Held: of two that end at once, one comes after the other.
+            // Locked, so that two sessions that end at once save one after the other.
             let living = profile.filter(profiles::deleted_at.is_null()).select(profiles::version_id).for_update();
             let found: Option<Option<Column<ProfileVersionId>>> = living.get_result(connection).await.optional()?;
             let Some(current) = found else { return Ok(VersionStored::NotWanted) };

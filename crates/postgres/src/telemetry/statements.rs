@@ -1,4 +1,4 @@
-//! The statements that write and read events: each the same whatever is asked, so that it is prepared once per connection.
+//! The statements that write and read events. The text of each is constant, so it is prepared once per connection.
 
 use casement_domain::SessionId;
 use casement_domain::storage::StorageLimit;
@@ -12,8 +12,8 @@ use ulid::Ulid;
 
 use crate::column::Column;
 
-/// Holds the counts of sessions until the transaction ends, those of new ones too. In the order of the sessions, so that two of these
-/// never wait for one another crosswise.
+/// Locks the counts of sessions until the transaction ends, and inserts missing ones. Works in the order of the session
+/// ids, so that two of these statements never deadlock.
 #[derive(Debug, QueryId)]
 pub(super) struct Hold {
     pub(super) sessions: Vec<Column<SessionId>>,
@@ -39,7 +39,7 @@ impl QueryFragment<Pg> for Hold {
     }
 }
 
-/// Writes events, one column after the other.
+/// Inserts events, given as one array per column.
 #[derive(Debug, Default, QueryId)]
 pub(super) struct Append {
     session: Vec<Column<SessionId>>,
@@ -87,7 +87,7 @@ impl QueryFragment<Pg> for Append {
     }
 }
 
-/// Notes how far sessions have counted.
+/// Stores the sequence states of sessions.
 #[derive(Debug, Default, QueryId)]
 pub(super) struct Advance {
     session: Vec<Column<SessionId>>,
@@ -147,7 +147,7 @@ impl QueryFragment<Pg> for Advance {
     }
 }
 
-/// Once a page is so long, in bytes, it takes no further event.
+/// The size of a page, in bytes, from which on no further event is added.
 const LONG_ENOUGH: i64 = 8 << 20;
 
 /// An event as it is stored.
@@ -156,13 +156,14 @@ pub(super) struct Row {
     pub(super) seq: Column<u64>,
     pub(super) at: OffsetDateTime,
     pub(super) category: Column<EventCategory>,
-    /// Nothing if the events before it are long enough together.
+    /// `None` if the events before this one fill the page.
     pub(super) body: Option<String>,
 }
 
-/// Reads events: the first few of each category, and of those the first few.
+/// Reads a page of events: the first `limit` of each category, and the first `limit` of those.
 ///
-/// A time becomes a number first, since both rise together: from there on only numbers are compared, along one index.
+/// Times are converted to sequence numbers first, since both rise together; then only numbers are compared, along one
+/// index.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) session: Column<SessionId>,
@@ -176,7 +177,7 @@ pub(super) struct Page {
 
 impl QueryId for Page {
     type QueryId = ();
-    // There are two of them.
+    // There are two statements, one per direction.
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
@@ -185,7 +186,7 @@ impl Query for Page {
 }
 
 impl Page {
-    /// The number of the first event at or behind a time; without a time `otherwise`.
+    /// Writes the number of the first event at or after a time; without a time, `otherwise`.
     fn number<'b>(
         &'b self,
         out: &mut AstPass<'_, 'b, Pg>,
@@ -234,7 +235,7 @@ impl QueryFragment<Pg> for Page {
         out.push_bind_param::<BigInt, _>(&self.limit)?;
         out.push_sql(") SELECT seq, at, category, CASE WHEN before < ");
         out.push_bind_param::<BigInt, _>(&LONG_ENOUGH)?;
-        // How long a text is stands beside it: none is fetched for that.
+        // PostgreSQL stores the length of a text separately, so measuring fetches no body.
         out.push_sql(
             " THEN body END FROM (
                  SELECT *, coalesce(sum(octet_length(body)) OVER (ORDER BY seq",

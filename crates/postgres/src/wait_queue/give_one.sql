@@ -1,8 +1,9 @@
--- $1 pool, $2 now, $3 after how many seconds a node is silent. The wait queue is held, and the pool lives.
--- Whether somebody lives is told by the database's clock. A node that lives takes its tickets out of the wait queue itself.
--- A browser of an earlier generation, or of an older version of the profile that the pool follows, is given to nobody.
--- A ticket whose node is silent comes after the others, not never: after an outage every node has been silent.
--- A ticket whose name is taken meanwhile gets that answer, and its browser stays for the next.
+-- $1 pool, $2 now, $3 seconds without a heartbeat after which a node is silent.
+-- The caller has locked the wait queue of an existing pool. Heartbeats are compared with the database's clock.
+-- A living node removes its tickets from the wait queue itself.
+-- A browser of an earlier generation, or of an older version of the profile that the pool follows, is not leased.
+-- Tickets of silent nodes come last, but are not left out: after an outage every node has been silent.
+-- A ticket whose session name was taken meanwhile gets that outcome, and the browser stays idle for the next ticket.
 WITH browser AS (
     SELECT * FROM browsers b WHERE b.pool_id = $1 AND b.state = 'idle'
         AND EXISTS (

@@ -1,4 +1,4 @@
-//! The statements that hand browsers out: long and hot, so each is prepared once per connection.
+//! The statements that lease browsers. They are long and frequent, so each is prepared once per connection.
 
 use std::sync::LazyLock;
 
@@ -19,7 +19,7 @@ static TAKE_NOW: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_s
 static TAKE_SEEN: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_str!("take_seen.sql")));
 static GIVE_ONE: LazyLock<Statement> = LazyLock::new(|| Statement::cut(include_str!("give_one.sql")));
 
-/// What is leased to whom.
+/// The parameters of a lease.
 pub(super) struct LeaseTarget<'a> {
     pub(super) pool: Column<PoolId>,
     pub(super) session: Column<SessionId>,
@@ -32,7 +32,7 @@ pub(super) struct LeaseTarget<'a> {
 }
 
 impl LeaseTarget<'_> {
-    /// The parameters that both ways of leasing have under the same names.
+    /// Binds a parameter that both lease statements have under the same name.
     fn bind<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>, name: &str) -> QueryResult<()> {
         match name {
             "1" => out.push_bind_param::<SqlUuid, _>(&self.pool),
@@ -45,7 +45,7 @@ impl LeaseTarget<'_> {
     }
 }
 
-/// Leases an idle browser to a session of the caller's if nobody is in the wait queue; a [`SessionRow`] if there was one.
+/// Leases an idle browser to a new session if no ticket waits. Returns a [`SessionRow`] if there was such a browser.
 pub(super) struct LeaseIdleBrowser<'a> {
     pub(super) taking: LeaseTarget<'a>,
     pub(super) silent_after_seconds: f64,
@@ -72,7 +72,7 @@ impl QueryFragment<Pg> for LeaseIdleBrowser<'_> {
     }
 }
 
-/// The same for a browser that is known, together with the record of the call.
+/// Leases a known browser, and stores the audit record of the call in the same statement.
 pub(super) struct LeaseKnownBrowser<'a> {
     pub(super) taking: LeaseTarget<'a>,
     pub(super) browser: Column<BrowserId>,
@@ -101,7 +101,8 @@ impl QueryFragment<Pg> for LeaseKnownBrowser<'_> {
     }
 }
 
-/// Gives one idle browser to the first in the wait queue; the ticket about which something was decided, and its node.
+/// Gives one idle browser to the first ticket of the wait queue. Returns the ticket whose outcome was set, and its
+/// node.
 #[derive(QueryId)]
 pub(super) struct GrantTicket {
     pub(super) pool: Column<PoolId>,
@@ -124,6 +125,6 @@ impl QueryFragment<Pg> for GrantTicket {
 }
 
 diesel::define_sql_function! {
-    /// Holds the lock of this number until the transaction ends; what it gives back is never read.
+    /// Takes the advisory lock of this number until the transaction ends. The result is never read.
     fn pg_advisory_xact_lock(number: BigInt) -> Text;
 }

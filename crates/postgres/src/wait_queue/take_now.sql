@@ -1,9 +1,9 @@
--- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 after how many seconds a node is silent, $8 telemetry.
--- $9 only if this was the last change of the pool.
+-- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 seconds without a heartbeat
+-- after which a node is silent, $8 telemetry, $9 required time of the pool's last change, or null.
 -- A browser of an earlier generation, or of an older version of the profile that the pool follows, is not leased.
--- A newcomer does not overtake: it takes only if nobody whose node lives is in the wait queue.
--- It waits for no disk: the caller is answered once the call's audit record is durable, which stands behind it
--- in the same log. A lease that is lost with the machine was nobody's.
+-- A new request does not overtake the wait queue: it gets a browser only if no ticket of a living node waits.
+-- The commit is asynchronous: the response is sent when the call's audit record is durable, which follows in the
+-- same write-ahead log. A lease that is lost in a crash was never delivered.
 WITH pool AS (
     SELECT id, project_id, name, timeout_seconds, start_url, generation,
         CASE WHEN refresh_on_profile_update THEN (SELECT version_id FROM profiles f WHERE f.id = profile_id) END AS followed_version_id,
@@ -40,7 +40,7 @@ SELECT
     leased.extension_ids, leased.proxy_id, leased.profile_id, leased.profile_version_id, false,
     $3, pool.timeout_seconds, coalesce($4, pool.start_url), $5, $8, 'active', $6, $6
 FROM leased, pool
--- In the order in which a session is read.
+-- In the column order of SessionRow.
 RETURNING
     id, project_id, node_id, browser_id, pool_id, pool_name,
     headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,

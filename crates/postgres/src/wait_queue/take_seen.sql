@@ -1,7 +1,7 @@
--- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 telemetry, $8 the browser, $9 only if this was the last change of the
--- pool, $record the columns of the call's audit record.
--- The short way of take_now: which browser it is, is known, and the record is stored in the same commit. Whoever is in the wait queue, dead or alive,
--- makes it the long way.
+-- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 telemetry, $8 browser,
+-- $9 required time of the pool's last change, or null, $record columns of the call's audit record.
+-- The fast variant of take_now: the browser is known, and the audit record is stored in the same commit.
+-- If any ticket waits, whether or not its node lives, no browser is leased.
 WITH leased AS (
     UPDATE browsers b SET state = 'leased', session_id = $2
     FROM browser_pools p
@@ -22,7 +22,7 @@ WITH leased AS (
         client_ip, domain, method, path, route, status, duration_ms, user_agent, request_id, count
     )
     SELECT $record FROM leased
-    -- The caller has gone meanwhile, which has been noted.
+    -- The caller has disconnected meanwhile, and that record exists already.
     ON CONFLICT (at, id) DO NOTHING
 )
 INSERT INTO sessions (
@@ -37,7 +37,7 @@ SELECT
     extension_ids, proxy_id, profile_id, profile_version_id, false,
     $3, timeout_seconds, coalesce($4, start_url), $5, $7, 'active', $6, $6
 FROM leased
--- In the order in which a session is read.
+-- In the column order of SessionRow.
 RETURNING
     id, project_id, node_id, browser_id, pool_id, pool_name,
     headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,

@@ -1,4 +1,4 @@
-//! Deployments and invocations: one winner in every race, no limit exceeded, nothing left of what has ended.
+//! Deployments and invocations: races have one winner, limits hold, ended deployments leave nothing behind.
 
 mod lines;
 
@@ -82,7 +82,7 @@ impl Apps {
         }
     }
 
-    /// A second project.
+    /// Creates a second project.
     async fn other_project(&self) -> Result<ProjectId, Fault> {
         let id = ProjectId::from_ulid(Ulid::from_parts(2, 2));
         let other = Project { id, name: label("other")?, is_default: false, ..testing::project() };
@@ -90,7 +90,7 @@ impl Apps {
         Ok(id)
     }
 
-    /// Tries to have a deployment that is being built run with its app.
+    /// Tries to register the app of a deployment that is being built.
     async fn register(&self, building: &Deployment) -> Result<(Deployment, Registered), Fault> {
         let event = DeploymentEvent::Built { checksum: "cd".repeat(32), artifact: format!("of {}", building.id) };
         let next = building.on(&event, seconds(20))?;
@@ -105,7 +105,7 @@ impl Apps {
         Ok((next, registered))
     }
 
-    /// The n-th deployment, which runs.
+    /// Stores the n-th deployment and runs it.
     async fn running(&self, n: u32) -> Result<Deployment, Fault> {
         self.run(deployment(n)).await
     }
@@ -391,7 +391,7 @@ async fn invocations_are_listed_by_what_they_are() -> TestResult {
 async fn a_page_of_heavy_invocations_is_short_and_the_next_one_goes_on_behind_it() -> TestResult {
     let apps = Apps::new().await?;
     apps.running(1).await?;
-    // A mebibyte each: of 20, eight fit.
+    // One mebibyte each, so eight of 20 fit into a page.
     let heavy = |n| Invocation { payload: Some(format!("\"{}\"", "x".repeat((1 << 20) - 2))), ..invocation(n) };
     for n in 1..=20 {
         assert_eq!(apps.invoke(&heavy(n)).await?, InvocationStored::Yes);

@@ -1,4 +1,4 @@
-//! Audit records: written once each, read in order, kept by the month.
+//! Audit records: written once each, read in order, partitioned by month.
 
 use casement_domain::audit::{
     AuditEntry, AuditFilter, AuditQuery, AuditRange, AuditRecord, AuditRepository, AuditService, AuthStrategy, NodeRun,
@@ -18,7 +18,7 @@ pub(super) fn entry(n: u32) -> AuditEntry {
     AuditEntry { api_key: Some(key_id(1)), ..audit_entry(n) }
 }
 
-/// What becomes of an entry with the first key: its maker has no address.
+/// The record of an entry with the first key, whose creator has no e-mail address.
 pub(super) fn of(entry: AuditEntry) -> AuditRecord {
     AuditRecord { organization: organization_id(), user: Some(user_id()), email: String::new(), entry }
 }
@@ -34,7 +34,7 @@ fn filter(change: impl FnOnce(&mut AuditQuery)) -> AuditFilter {
     query.parse(Reading::Export).expect("a filter").0
 }
 
-/// All of them.
+/// All records.
 pub(super) async fn records(audit: &PgAudit) -> Result<Vec<AuditRecord>, Fault> {
     found(audit, |_| ()).await
 }
@@ -91,7 +91,7 @@ async fn records_of_one_moment_are_paged_without_gap_or_duplicate_while_others_a
         let Some(last) = page.last() else { break };
         after = Some(last.position());
         seen.extend(page);
-        // Newer than everything that is read already.
+        // Newer than all records that were read.
         audit.append(&[entry(100 + seen.len() as u32)]).await?;
     }
     assert_eq!(seen, (1..=25).rev().map(|n| of(same(n))).collect::<Vec<_>>());
@@ -172,7 +172,7 @@ const PARTITIONS: &str =
 async fn months_are_made_ahead_and_dropped_when_they_are_too_old_and_lose_no_record() -> TestResult {
     let world = World::new().await?;
     let audit = PgAudit::new(world.db.database().clone());
-    // Before there is a partition for it.
+    // Stored before its partition exists.
     audit.append(&[entry(1)]).await?;
     let (one, other) = tokio::join!(audit.tidy(NOON, NOON), audit.tidy(NOON, NOON));
     one?;
@@ -201,7 +201,7 @@ async fn filters_are_answered_from_indexes_whose_size_is_that_of_the_answer() ->
     let world = World::new().await?;
     let audit = PgAudit::new(world.db.database().clone());
     audit.append(&[entry(1)]).await?;
-    // Ten thousand that are like most are, and one of each kind that few are.
+    // Ten thousand common records, and one of each rare kind.
     world
         .db
         .execute(&format!(
@@ -234,7 +234,7 @@ async fn filters_are_answered_from_indexes_whose_size_is_that_of_the_answer() ->
         |q| q.auth_strategy = Some("none".into()),
         |q| q.service = Some("session".into()),
     ];
-    // A partition's indexes are called after their columns, those of rare records by the last numbers.
+    // Indexes of a partition are named after their columns; those of rare records have the last numbers.
     for change in rare {
         let plan = plan(change, None).await?;
         assert!(!plan.contains("Seq Scan") && plan.contains("organization_id_at_id_idx"), "{plan}");

@@ -1,4 +1,4 @@
-//! Auth connections and their flows: one login at a time, every step seen before the next, nothing after a deletion.
+//! Auth connections and their flows: one login at a time, no lost steps, no change after a deletion.
 
 mod flows;
 
@@ -78,7 +78,8 @@ fn provider(n: u32, named: &str) -> Result<CredentialProvider, Fault> {
     })
 }
 
-/// A world with two profiles, a proxy, a credential `Shop`, a provider `vault`, and the first connection of the first profile.
+/// A world with two profiles, a proxy, a credential `Shop`, a provider `vault`, and the first connection of the first
+/// profile.
 struct Site {
     world: World,
     connections: PgAuthConnections,
@@ -106,13 +107,13 @@ impl Site {
         Ok(site)
     }
 
-    /// Has the first connection log in with this.
+    /// Sets the credential of the first connection.
     async fn uses(&self, credential: CredentialRef) -> Result<ConnectionUpdated, Fault> {
         let change = ConnectionChange { credential: Some(Some(credential)), ..ConnectionChange::default() };
         Ok(self.connections.update(auth_connection_id(1), &change, NOON).await?)
     }
 
-    /// What is stored of the first connection.
+    /// The stored first connection.
     async fn stored(&self) -> Result<AuthConnection, Fault> {
         self.connections.any(auth_connection_id(1)).await?.ok_or_else(|| "it is gone".into())
     }
@@ -153,7 +154,7 @@ fn first() -> AuthConnection {
     auth_connection(1, profile_id(1))
 }
 
-/// Every member of a flow away from where it begins.
+/// The flow with every field changed from its initial value.
 fn full(flow: &Flow) -> Flow {
     Flow {
         unattended: true,
@@ -398,7 +399,7 @@ async fn a_provider_is_not_deleted_while_a_connection_names_it() -> TestResult {
             assert_eq!(site.providers.delete(ours, id).await?, ProviderDeleted::InUse, "{credential:?}");
         }
     }
-    // One that may ask any names none.
+    // A connection that may use any provider refers to none.
     let _ = site.uses(CredentialRef::AutoAny).await?;
     assert_eq!(site.providers.delete(ours, id).await?, ProviderDeleted::Yes);
     let gone = site.uses(CredentialRef::Auto { provider: "vault".to_owned() }).await?;
@@ -409,8 +410,8 @@ async fn a_provider_is_not_deleted_while_a_connection_names_it() -> TestResult {
     Ok(())
 }
 
-/// Each round, a deletion or a new name meets a connection that is being told of the provider: whatever comes first, the connection names
-/// none that is not there.
+/// In each round, the deletion or renaming of the provider races with a connection that is set to it. In any order, the
+/// connection refers to an existing provider.
 #[tokio::test]
 async fn a_connection_never_names_a_provider_that_went_while_it_was_stored() -> TestResult {
     let site = Site::new().await?;

@@ -14,7 +14,7 @@ use crate::support::{TestResult, until};
 
 const STARTER: &str = "CASEMENT_TEST_STARTS_A_CLUSTER_IN";
 
-/// A data directory that the unprivileged account reaches, and that leaves no postmaster behind.
+/// A data directory that the unprivileged account can enter, and whose PostgreSQL is killed on drop.
 struct Home(TempDir);
 
 impl Home {
@@ -109,7 +109,7 @@ async fn what_was_stored_is_there_after_a_stop_and_a_start() -> TestResult {
     Ok(())
 }
 
-/// No test by itself: the process that the next test starts, and kills.
+/// Not a test by itself: the process that the next test starts and kills.
 #[tokio::test]
 async fn a_process_of_its_own_starts_a_cluster_and_waits_for_its_end() -> TestResult {
     let Some(data_dir) = std::env::var_os(STARTER) else { return Ok(()) };
@@ -172,7 +172,7 @@ async fn a_postgres_server_whose_socket_was_swept_away_is_replaced() -> TestResu
     Ok(())
 }
 
-/// After a reboot the number in the pid file may belong to anybody.
+/// After a reboot, the id in the pid file may belong to any process.
 #[tokio::test]
 async fn a_pid_file_that_names_a_stranger_is_no_obstacle() -> TestResult {
     let home = Home::new()?;
@@ -235,7 +235,7 @@ async fn a_directory_with_something_else_in_it_is_refused() -> TestResult {
     Ok(())
 }
 
-/// Only root changes into another account, so only root can meet this.
+/// Only root switches to another account, so only then the start is refused.
 #[tokio::test]
 async fn a_closed_directory_on_the_way_is_named() -> TestResult {
     let home = Home::new()?;

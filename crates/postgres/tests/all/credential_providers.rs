@@ -46,7 +46,7 @@ fn provider(n: u32, named: &str, place: ProviderPlace) -> Result<CredentialProvi
     })
 }
 
-/// Three, each behind the one before.
+/// Stores three providers, with the priorities 0, 1 and 2.
 async fn stored(world: &World) -> Result<PgCredentialProviders, Fault> {
     let providers = PgCredentialProviders::new(world.db.database().clone());
     let places = [server("https://connect.example/base")?, ProviderPlace::PasswordManager(None)];

@@ -1,4 +1,4 @@
-//! Credentials: their names, their number, their sealed values.
+//! Credentials: names, limits, sealed values.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Connections: what a lost or overloaded database looks like.
+//! Connections: the behaviour with a lost or overloaded database.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ async fn a_server_that_is_not_there_is_unavailable_within_five_seconds() -> Test
     Ok(())
 }
 
-/// A socket that accepts and then says nothing, as a server that hangs.
+/// A socket that accepts connections and then sends nothing, like a hanging server.
 #[tokio::test]
 async fn a_server_that_hangs_is_unavailable_within_five_seconds() -> TestResult {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -58,7 +58,7 @@ async fn a_server_that_hangs_is_unavailable_within_five_seconds() -> TestResult 
     Ok(())
 }
 
-/// Far more callers than connections: all are served, in a time that no single call may take.
+/// Far more callers than connections: all succeed, although together they exceed the timeout of a single call.
 #[tokio::test]
 async fn a_busy_database_is_waited_for() -> TestResult {
     let db = TestDatabase::fresh().await?;
@@ -67,7 +67,7 @@ async fn a_busy_database_is_waited_for() -> TestResult {
     Ok(())
 }
 
-/// A web worker has a runtime of its own, which may end while the connection lives on.
+/// A web worker has a runtime of its own, which may end before the connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_outlives_the_runtime_that_requested_for_it() -> TestResult {
     let db = TestDatabase::fresh().await?;
@@ -96,7 +96,7 @@ async fn connections(db: &TestDatabase) -> Result<String, Fault> {
     Ok(db.rows(ours).await?.concat().concat())
 }
 
-/// As a web worker's callers do.
+/// On a single-threaded runtime, like in a web worker.
 #[tokio::test]
 async fn short_reads_of_one_thread_share_a_connection_and_another_one_when_it_is_lost() -> TestResult {
     let db = TestDatabase::fresh().await?;
@@ -119,7 +119,7 @@ async fn a_hanging_shared_connection_is_abandoned_and_the_next_reader_opens_anot
     let started = Instant::now();
     let answers = futures_util::future::join_all((0..10).map(|_| read(&projects))).await;
     assert!(answers.iter().all(|answer| matches!(answer, Err(StoreError::Unavailable { .. }))), "{answers:?}");
-    // The server itself would cancel them after ten.
+    // The server itself would cancel the statements after ten seconds.
     assert!(started.elapsed() < Duration::from_secs(9), "{:?}", started.elapsed());
     locked.commit().await?;
     Ok(read(&projects).await?)

@@ -1,4 +1,4 @@
-//! Extensions: their names, their number, and what holds on to them.
+//! Extensions: names, limits, and the references that prevent a deletion.
 
 use casement_domain::browser::Browser;
 use casement_domain::extension::{

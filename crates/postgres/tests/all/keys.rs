@@ -1,4 +1,4 @@
-//! API keys as an administrator sees them.
+//! API keys: the directory for administrators.
 
 use casement_domain::api_key::{ApiKey, ApiKeyDirectory, ApiKeyRepository, KeyFilter, KeyOrder};
 use casement_domain::page::Page;

@@ -1,4 +1,4 @@
-//! The schema itself: up and down, and what holds for all of it.
+//! The migrations, up and down, and rules for the whole schema.
 
 use casement_postgres::testing::TestDatabase;
 use casement_postgres::{migrate, revert_all};
@@ -6,7 +6,7 @@ use pretty_assertions::assert_eq;
 
 use crate::support::TestResult;
 
-/// Everything that the migrations make, as PostgreSQL tells it.
+/// Everything that the migrations create, from PostgreSQL's catalogs.
 const SNAPSHOT: &str = "
     SELECT 'column', table_name || '.' || column_name, data_type, is_nullable, coalesce(column_default, ''), coalesce(collation_name, '')
         FROM information_schema.columns WHERE table_schema = 'public'
@@ -65,7 +65,8 @@ async fn every_project_id_has_a_foreign_key() -> TestResult {
     let without = "
         SELECT c.table_name, c.column_name FROM information_schema.columns c
         WHERE c.table_schema = 'public' AND c.column_name IN ('project_id', 'organization_id', 'pool_id', 'node_id')
-          -- Records of calls outlive nothing: what they name is never removed, and looking after it would cost each of them.
+          -- Records of calls outlive nothing: what they name is never removed, and looking after it would cost each of
+          -- them.
           AND c.table_name NOT LIKE 'audit_records%'
           AND NOT EXISTS (
             SELECT 1 FROM pg_constraint k JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = ANY (k.conkey)
@@ -97,7 +98,7 @@ async fn every_time_bears_its_zone() -> TestResult {
     Ok(())
 }
 
-/// What `schema.rs` says in Rust must be what the migrations make, column by column.
+/// The tables of `schema.rs` must match those of the migrations, column by column.
 #[tokio::test]
 async fn the_schema_in_rust_is_the_schema_in_the_database() -> TestResult {
     let db = TestDatabase::fresh().await?;
@@ -142,7 +143,7 @@ fn given(text: &str) -> Vec<(String, String, String)> {
         } else if let Some((column, kind)) =
             line.trim_end_matches(',').split_once(" -> ").filter(|_| line.ends_with(','))
         {
-            // A word of Rust bears an underscore there.
+            // A name that is a Rust keyword has an underscore at its end.
             columns.push((table.clone(), column.trim_end_matches('_').to_owned(), kind.to_owned()));
         }
     }

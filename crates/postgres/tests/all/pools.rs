@@ -97,7 +97,7 @@ async fn sizes_count_against_the_limits_and_names_are_unique() -> TestResult {
     Ok(())
 }
 
-/// A session on demand, under a limit of so many sessions.
+/// Creates a session on demand.
 async fn on_demand(world: &World, n: u32) -> Result<Created, Fault> {
     let session = Session { state: SessionState::Starting, browser: None, ..testing::session(n) };
     Ok(world.sessions.create(testing::organization_id(), &session, None).await?)
@@ -216,7 +216,7 @@ async fn what_was_planned_before_a_flush_is_not_begun_after_it() -> TestResult {
     assert_eq!(world.pools.flush(pool.id, NOON).await?, []);
     assert_eq!(world.pools.warm(&warming(1), fence, pool.generation).await?, Replaced::LostRace);
     assert_eq!(world.pools.warm(&warming(1), fence, Generation(1)).await?, Replaced::Yes);
-    // An update that was read before does not take the pool back.
+    // An update that is based on an earlier read does not revert the flush.
     let renamed = Pool { updated_at: seconds(1), ..pool.clone() };
     assert_eq!(world.pools.replace(testing::organization_id(), &pool, &renamed).await?, PoolStored::Yes);
     assert_eq!(world.pools.find_by_id(pool.id).await?.map(|pool| pool.generation), Some(Generation(1)));
@@ -243,7 +243,7 @@ async fn an_idle_browser_of_an_earlier_generation_is_leased_in_no_way() -> TestR
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
     world.ready(1, fence).await?;
-    // As a lease leaves it that comes back at the very moment of a flush.
+    // Simulates a lease that returns during a flush.
     world.db.execute("UPDATE browser_pools SET generation = 7").await?;
     assert_eq!(world.wait_queue.take_now(&pool.id.into(), &lease(1), NOON).await?, ImmediateLease::Busy);
     let which = IdOrName::Id(pool.id);

@@ -1,4 +1,4 @@
-//! Profiles: their names, their versions, and what holds on to them.
+//! Profiles: names, versions, and the references that prevent a deletion.
 
 use casement_domain::access::Scope;
 use casement_domain::browser::{Browser, Shape};
@@ -38,7 +38,7 @@ fn slug(name: &str) -> SlugName {
     SlugName::parse(name).expect("a name")
 }
 
-/// A request that names no project, or this one.
+/// The scope of a request without a project.
 fn unscoped() -> Scope {
     Scope { unscoped: true, ..testing::scope() }
 }
@@ -124,7 +124,7 @@ async fn a_list_is_filtered_by_the_whole_name_or_a_part_of_name_or_id_and_cut_in
     Ok(())
 }
 
-/// The default project of the test's organization has the profiles, and there are two of no project.
+/// Stores profiles in the default project, and two without a project.
 async fn with_legacy(world: &World) -> Result<(PgProfiles, Scope), Fault> {
     let profiles = PgProfiles::new(world.db.database().clone());
     let projects = PgProjects::new(world.db.database().clone());
@@ -135,7 +135,7 @@ async fn with_legacy(world: &World) -> Result<(PgProfiles, Scope), Fault> {
     assert_eq!(profiles.create(&legacy(1, "old"), 10).await?, ProfileStored::Yes);
     assert_eq!(profiles.create(&legacy(2, "both"), 10).await?, ProfileStored::Yes);
     assert_eq!(profiles.create(&own(3, "new"), 10).await?, ProfileStored::Yes);
-    // From before names were one space.
+    // As before the two namespaces were joined.
     let mut both = own(4, "free");
     assert_eq!(profiles.create(&both, 10).await?, ProfileStored::Yes);
     world.db.execute("UPDATE profiles SET name = 'BOTH' WHERE name = 'free'").await?;
@@ -175,7 +175,7 @@ async fn what_is_of_no_project_is_seen_by_who_names_none_and_comes_second() -> T
     };
     assert_eq!(find(&strangers, IdOrName::Id(id(2))).await?, None, "of another organization");
 
-    // Names are one space, from either side.
+    // Names are unique across both halves, in either direction.
     let own = Profile { project: Some(unscoped.project_id()), ..profile(5, "OLD") };
     assert_eq!(profiles.create(&own, 10).await?, ProfileStored::NameTaken);
     assert_eq!(profiles.rename(id(3), &slug("Old"), NOON).await?, ProfileRenamed::NameTaken);
@@ -208,7 +208,7 @@ async fn a_rename_keeps_names_unique_and_a_deleted_profile_holds_none() -> TestR
     Ok(())
 }
 
-/// An active session that is to save what it has to the first profile, started from that version.
+/// An active session that started from that version and saves to the first profile.
 async fn saving(world: &World, n: u32, from: Option<ProfileVersionId>) -> Result<Session, Fault> {
     let mut session = testing::session(n);
     session.shape.profile = Some(LoadedProfile { id: id(1), version: from, save_changes: true });
@@ -242,7 +242,7 @@ async fn the_last_to_end_wins_and_what_it_had_not_seen_is_stored() -> TestResult
     let current = profiles.living(id(1)).await?.ok_or("it lives")?;
     assert_eq!((current.version, current.updated_at), (Some(version_id(1)), seconds(1)));
 
-    // Two that were started from the same one.
+    // Two sessions that started from the same version.
     let (second, third) = (saving(&world, 2, current.version).await?, saving(&world, 3, current.version).await?);
     assert_eq!(world.sessions.find(second.id).await?, Some(second.clone()), "the profile stands in its row");
     assert_eq!(profiles.save(&version(2, &second)).await?, VersionStored::Yes(plain));
@@ -252,14 +252,14 @@ async fn the_last_to_end_wins_and_what_it_had_not_seen_is_stored() -> TestResult
     assert_eq!(profiles.version(id(1), version_id(2)).await?, Some(version(2, &second)));
     assert_eq!(profiles.version(id(2), version_id(2)).await?, None, "it is another profile's");
 
-    // The first was replaced by who had seen it, the second by who had not.
+    // The first version was replaced by a session that had loaded it, the second by one that had not.
     assert_eq!(profiles.spent(seconds(2), 5).await?, [], "somebody may be starting with it");
     assert_eq!(profiles.spent(seconds(60), 5).await?, [(id(1), version_id(1))]);
     assert_eq!(profiles.spent(seconds(60), 0).await?, [(id(1), version_id(1)), (id(1), version_id(2))]);
     profiles.forget(version_id(1)).await?;
     assert_eq!(profiles.known(&[version_id(1), version_id(2), version_id(3)]).await?.len(), 2);
 
-    // Who ends after its profile was deleted saves nothing, and all versions are spent.
+    // A session that ends after the deletion of its profile saves nothing, and all versions can be deleted.
     let fourth = saving(&world, 4, Some(version_id(3))).await?;
     assert_eq!(profiles.delete(id(1), NOON).await?, ProfileDeleted::Yes);
     assert_eq!(profiles.save(&version(4, &fourth)).await?, VersionStored::NotWanted);

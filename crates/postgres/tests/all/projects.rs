@@ -1,4 +1,4 @@
-//! Projects: unique names, changes that do not overtake, limits, and deletions that nothing slips past.
+//! Projects: unique names, compare-and-set, limits, and deletions that race with creations.
 
 use casement_domain::api_key::ApiKeyRepository;
 use casement_domain::organization::{Caps, OrganizationRepository};
@@ -133,7 +133,7 @@ async fn a_deletion_sees_what_is_made_in_the_project_at_that_moment() -> TestRes
     let profiles = PgProfiles::new(world.db.database().clone());
     let late = testing::profile(ProfileId::from_ulid(Ulid::from_parts(13, 1)), "late");
     assert_eq!(profiles.create(&late, 10).await?, ProfileStored::Yes);
-    // As a creation does it, which takes its time between the row and its commit.
+    // Simulates a slow creation: it inserts the row, and commits later.
     let (id, profile) = (uuid::Uuid::from_u128(doomed.id.ulid().0), uuid::Uuid::from_u128(late.id.ulid().0));
     let creation = format!(
         "SELECT id FROM projects WHERE id = '{id}' FOR NO KEY UPDATE;
@@ -172,12 +172,12 @@ async fn a_limit_counts_from_the_next_creation_on() -> TestResult {
     Ok(())
 }
 
-/// Who is told that nothing was done asks again, and would have it twice.
+/// A caller repeats a call that was reported as not done, so a committed one must not be reported like that.
 #[tokio::test]
 async fn what_may_have_been_committed_is_reported_apart_from_what_was_not() -> TestResult {
     let maybe_done = async |when: &str| {
         let world = World::new().await?;
-        // Clearly longer than a caller waits, and shorter than the server lets a statement take.
+        // Longer than the timeout of a call, and shorter than that of a statement in the server.
         let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
             'BEGIN PERFORM pg_sleep(7); RETURN new; END'; CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON projects";
         world.db.execute(&format!("{slow} {when} FOR EACH ROW EXECUTE FUNCTION slow()")).await?;

@@ -1,4 +1,4 @@
-//! Proxies: their names, their number, their checks, and what holds on to them.
+//! Proxies: names, limits, checks, and the references that prevent a deletion.
 
 use casement_domain::browser::Browser;
 use casement_domain::page::Page;

@@ -1,4 +1,4 @@
-//! Whatever is made in a project while that is deleted: one of the two wins.
+//! Creations in a project that is deleted concurrently: exactly one of the two succeeds.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ use ulid::Ulid;
 use crate::support::TestResult;
 use crate::world::{Fault, World, key, label, seconds};
 
-/// How often each creation is tried against a deletion.
+/// The number of rounds for each kind of resource.
 const RACES: u32 = 12;
 
-/// Whether it was made; `false` if its project is gone.
+/// Whether the resource was created; `false` if its project was deleted.
 type Made = Result<bool, Fault>;
 
-/// Makes `create` race against the deletion of its project, which is made for each race.
+/// Races `create` against the deletion of its project, with a new project for each round.
 async fn race(world: &World, create: impl AsyncFn(u32, ProjectId) -> Made) -> TestResult {
     for n in 1..=RACES {
         let project = ProjectId::from_ulid(Ulid::from_parts(20, u128::from(n)));
@@ -41,7 +41,7 @@ async fn race(world: &World, create: impl AsyncFn(u32, ProjectId) -> Made) -> Te
     Ok(())
 }
 
-/// Whether what a store said is `yes`, or else `gone`.
+/// Converts the outcome `yes` to `true` and `gone` to `false`, and fails on others.
 fn made<T: PartialEq + std::fmt::Debug>(stored: T, yes: &T, gone: &T) -> Made {
     if stored == *yes {
         Ok(true)
@@ -134,7 +134,7 @@ async fn no_auth_connection_slips_past_the_deletion_of_its_project() -> TestResu
     let profiles = PgProfiles::new(world.db.database().clone());
     let connections = PgAuthConnections::new(world.db.database().clone());
     race(&world, async |n, project| {
-        // Of another project, so that it does not keep this one from being deleted.
+        // In another project, so that it does not prevent the deletion of this one.
         let profile = ProfileId::from_ulid(Ulid::from_parts(13, u128::from(n)));
         let stored = profiles.create(&testing::profile(profile, &format!("login-{n}")), 100).await?;
         assert_eq!(stored, ProfileStored::Yes);

@@ -1,4 +1,4 @@
-//! Keys that were read a moment ago: what this node changes holds at once, what others change within a second.
+//! The cache of keys: changes by this node apply at once, those by other nodes within a second.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use pretty_assertions::assert_eq;
 use crate::support::TestResult;
 use crate::world::{Fault, World, key, key_id, label, seconds};
 
-/// The repositories of a node that remembers.
+/// The repositories of a node with a cache of keys.
 struct Node {
     keys: PgApiKeys,
     projects: PgProjects,

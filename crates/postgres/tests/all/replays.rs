@@ -1,4 +1,4 @@
-//! Recordings: noted before they begin, settled once, forgotten when their time is over.
+//! Replays: stored before they begin, settled once, deleted when they are outdated.
 
 use casement_domain::replay::{Replay, ReplayRepository as _, ReplayState};
 use casement_domain::session::{Created, Session, SessionEvent, SessionRepository as _};
@@ -26,7 +26,7 @@ fn running(n: u128) -> Replay {
     }
 }
 
-/// An active session on demand, stored.
+/// Stores an active session on demand.
 async fn active(world: &World, n: u32) -> Result<Session, Fault> {
     let session = session(n);
     let browser = casement_domain::browser::Browser {
@@ -93,7 +93,7 @@ async fn recordings_go_after_their_time_and_those_that_no_one_can_ask_for_are_lo
     let (one, two) = (active(&world, 1).await?, active(&world, 2).await?);
     assert!(replays.begin(one.id, id(1), NOON).await? && replays.begin(two.id, id(2), NOON).await?);
     end(&world, &one, 10).await?;
-    // Its browser is still there, and so is the other's session.
+    // The browser of one session still exists, and the other session has not ended.
     replays.reconcile_lost(seconds(11), "lost").await?;
     assert_eq!(replays.unsettled(one.id).await?, [id(1)]);
     assert_eq!(replays.outdated(seconds(99)).await?, [], "somebody is still at it");

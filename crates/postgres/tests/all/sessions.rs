@@ -1,4 +1,4 @@
-//! Sessions: reserved under the limits, stored by compare-and-set.
+//! Sessions: admitted by the limits, changed by compare-and-set.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ async fn everything_of_a_session_is_stored() -> TestResult {
     Ok(())
 }
 
-/// Two writers start from the same row: one wins, the other learns that it lost.
+/// Two writers start from the same row: one succeeds, the other gets `LostRace`.
 #[tokio::test]
 async fn the_second_writer_loses_the_race() -> TestResult {
     let world = World::new().await?;

@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Helpers of several tests.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::world::Fault;
 
-/// What a test gives back: any error fails it, with its text.
+/// The result of a test. Any error fails it with the text of the error.
 pub(crate) type TestResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Waits up to two minutes until a condition holds: a cluster may have to be made meanwhile, on a busy machine.
+/// Waits up to two minutes until a condition holds, since a cluster may have to be created on a busy machine.
 ///
 /// # Errors
-/// When the condition does not hold in time.
+/// The condition did not hold in time.
 pub(crate) async fn until(what: &str, condition: impl AsyncFnMut() -> bool) -> TestResult {
     Ok(try_until_async(what, Duration::from_secs(120), condition).await?)
 }
 
-/// A transaction on a connection of its own, which holds what it has locked until it is told to commit.
+/// A transaction on a connection of its own, which keeps its locks until [`commit`](Self::commit).
 pub(crate) struct Held {
     client: Client,
     pid: i32,
-    /// A transaction sees the activity of others as it was at its first look.
+    /// A second connection, since a transaction sees `pg_stat_activity` as of its first read.
     beside: Client,
 }
 
 impl Held {
-    /// Begins it with these statements.
+    /// Begins the transaction with these statements.
     pub(crate) async fn begin(db: &TestDatabase, statements: &str) -> Result<Self, Fault> {
         let (client, beside) = (connect(db).await?, connect(db).await?);
         let pid = client.query_one("SELECT pg_backend_pid()", &[]).await?.try_get(0)?;
@@ -36,7 +36,7 @@ impl Held {
         Ok(Self { client, pid, beside })
     }
 
-    /// Waits until somebody waits for what it holds.
+    /// Waits until another connection waits for a lock of the transaction.
     pub(crate) async fn until_waited_for(&self) -> TestResult {
         let waiting = "SELECT 1 FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))";
         let is_waited_for =
@@ -51,7 +51,7 @@ impl Held {
 
 async fn connect(db: &TestDatabase) -> Result<Client, Fault> {
     let (client, connection) = tokio_postgres::connect(&db.url(), NoTls).await?;
-    // It ends with the client.
+    // The task ends with the client.
     drop(tokio::spawn(connection));
     Ok(client)
 }

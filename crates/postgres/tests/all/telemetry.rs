@@ -1,4 +1,4 @@
-//! Events: numbered in the order in which they become visible, each stored once, read page by page.
+//! Telemetry events: numbered in the order in which they become visible, stored once each, read page by page.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ async fn what_may_have_been_stored_is_stored_once() -> TestResult {
     store.append(&[batch(1, 1, items.clone())], NOON).await?;
     let again = store.append(&[batch(1, 1, items)], NOON).await?;
     assert_eq!((again[0].before, again[0].counted.last_seq, again[0].events.len()), (3, 3, 0));
-    // A server that was killed asks the agent again: what it tells anew is known by the agent's own numbers.
+    // After a crash, the server requests events from the agent again, and finds duplicates by the agent's numbers.
     let after = store.append(&[batch(1, 2, vec![agents(2), agents(3)])], NOON).await?;
     assert_eq!(seqs(&after[0].events), [4]);
     assert_eq!(read(&store, 1, |_| ()).await?.0, [1, 2, 3, 4]);
@@ -124,7 +124,7 @@ async fn pages_have_no_gap_and_no_duplicate_while_many_write() -> TestResult {
     Ok(())
 }
 
-/// The numbers of all pages from the first on, until `done` says so after one that is empty.
+/// The numbers of all pages, until a page is empty and `done` returns `true`.
 async fn all_pages(
     store: &PgTelemetry,
     change: impl Fn(&mut Span),
@@ -150,7 +150,7 @@ async fn pages_of_a_category_and_of_the_newest_have_no_gap_while_many_write() ->
     let (_world, store) = world(1).await?;
     let store = Arc::new(store);
     let items = || [Category::Control, Category::Page, Category::Control, Category::Console].map(own).to_vec();
-    // Something to begin with, so that the newest are not all the writers' own.
+    // Stored first, so that not all of the newest events are the writers'.
     store.append(&[batch(1, 1, (0..10).flat_map(|_| items()).collect())], NOON).await?;
     let writing = (2..=21_u128).map(|id| {
         let store = Arc::clone(&store);
@@ -160,7 +160,7 @@ async fn pages_of_a_category_and_of_the_newest_have_no_gap_while_many_write() ->
     let mut writers = writing.collect::<Vec<_>>();
     let newest = |span: &mut Span| (span.order, span.since) = (Order::Descending, None);
     let first = read(&store, 1, newest).await?.0[0];
-    // Whoever pages back from the newest that there was sees all before it, and none that came since.
+    // Paging back from the newest event finds all earlier ones, and none that were stored since.
     let back = all_pages(&store, newest, async || Ok(true)).await?;
     let last = back[0];
     assert!(last >= first);
@@ -186,7 +186,7 @@ async fn pages_of_a_category_and_of_the_newest_have_no_gap_while_many_write() ->
     Ok(())
 }
 
-/// Every event, when nobody writes any more.
+/// All events, after all writers have ended.
 async fn read_all(store: &PgTelemetry) -> Result<Vec<NumberedEvent>, Fault> {
     let mut all: Vec<NumberedEvent> = Vec::new();
     loop {
@@ -263,7 +263,7 @@ async fn days_are_made_ahead_and_dropped_when_they_are_too_old() -> TestResult {
         "{names:?}"
     );
     assert!(!names.contains("telemetry_events_2026_11_23"), "{names:?}");
-    // Numbers go on: the session lives.
+    // The numbering goes on, since the session has not ended.
     assert_eq!(store.counted(session_id(1)).await?.last_seq, 2);
     Ok(())
 }
@@ -281,7 +281,7 @@ async fn what_is_captured_is_stored_with_the_session_and_changed_only_while_it_l
     Ok(())
 }
 
-/// What an event that says so much takes.
+/// The stored size of an event with this text, in bytes.
 fn stored_bytes(text: &str) -> u64 {
     ROW_BYTES + event(Category::Control, NOON, text).body.len() as u64
 }
@@ -313,7 +313,7 @@ async fn each_budget_bounds_what_is_stored_and_the_loss_is_reported_with_its_lim
             let given = format!("\"limit\":\"{}\"", limit.as_str());
             assert!(reported.contains(&format!("\"count\":{}", 10 - fit)) && reported.contains(&given), "{reported}");
             assert_eq!(store.counted(session_id(n)).await?, stored[0].counted);
-            // What goes on is counted, and told at the end.
+            // Further events are only counted, and the count is stored at the end.
             let more =
                 vec![saying(&text), Item { agent_seq: Some(7), what: What::Event(event(Category::Page, NOON, &text)) }];
             let stored = store.append(&[batch(n, id + 10, more)], NOON).await?;
@@ -349,7 +349,7 @@ async fn what_is_too_old_to_be_stored_makes_room_again() -> TestResult {
     Ok(())
 }
 
-/// The session was made at that time.
+/// Sets the creation time of all sessions.
 async fn made_at(world: &World, at: OffsetDateTime) -> TestResult {
     world.db.execute(&format!("UPDATE sessions SET created_at = to_timestamp({})", at.unix_timestamp())).await?;
     Ok(())

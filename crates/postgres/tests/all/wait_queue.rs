@@ -1,4 +1,4 @@
-//! The wait queue: first come, first served, over all nodes, and no browser is two callers'.
+//! The wait queue: first come, first served across all nodes, and no browser is leased twice.
 
 use std::collections::HashSet;
 
@@ -90,7 +90,7 @@ async fn the_record_of_a_lease_is_stored_with_it_or_neither_is() -> TestResult {
 
     assert!(matches!(take(1, 1, &entry(1)).await?, ImmediateLease::Leased(_)));
     assert_eq!(records(&audit).await?, [record(1)]);
-    // Its caller was gone before the lease, and that was noted.
+    // The caller disconnected before the lease, and that record is stored already.
     let gone = AuditEntry { status: 499, ..entry(2) };
     audit.append(std::slice::from_ref(&gone)).await?;
     assert!(matches!(take(2, 2, &entry(2)).await?, ImmediateLease::Leased(_)));
@@ -98,18 +98,18 @@ async fn the_record_of_a_lease_is_stored_with_it_or_neither_is() -> TestResult {
     Ok(())
 }
 
-// With one thread it would have a connection of its own.
+// On a single-threaded runtime, the lease would use a connection of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
     world.ready(1, fence).await?;
     let (from, browser) = (LeaseFrom::from(pool.id), testing::browser_id(1));
-    // The only connection is with a call that waits for a lock.
+    // The only connection is in use by a call that waits for a lock.
     let database = Database::new(&world.db.config().clone().with_connections(1));
     let (wait_queue, projects) = (PgWaitQueue::new(database.clone()), PgProjects::new(database));
     let locked = Held::begin(&world.db, "LOCK TABLE pool_waiters").await?;
-    // It is given up in the end, and the connection was with it for as long.
+    // This call times out, and occupies the connection until then.
     let holding = async { drop(wait_queue.decided(testing::node_id()).await) };
     let taking = async {
         locked.until_waited_for().await?;
@@ -117,7 +117,7 @@ async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
         locked.commit().await?;
         Ok::<_, Fault>(taken?)
     };
-    // A web worker's readings, which have another connection: whoever waits sees by them that the database lives.
+    // Reads of a web worker on another connection, which succeed, so that the waiting call takes the database for busy.
     let reading = tokio::task::spawn_blocking(move || -> TestResult {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
@@ -219,7 +219,7 @@ async fn a_newcomer_does_not_overtake_who_waits() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(2).await?;
     enter(&world, &place(1, testing::node_id())).await?;
-    // Idle beside a waiter, as for a moment after its place was given to it.
+    // An idle browser beside a waiter, as for a moment while the waiter enters the wait queue.
     world.warm(1, fence).await?;
     world.db.execute("UPDATE browsers SET state = 'idle'").await?;
     assert_eq!(world.wait_queue.take_now(&pool.id.into(), &lease(2), NOON).await?, ImmediateLease::Busy);
@@ -236,7 +236,7 @@ async fn a_browser_that_became_ready_just_before_is_found_by_the_look() -> TestR
     Ok(())
 }
 
-/// Entering and becoming ready at the same moment, again and again: one of the two must see the other.
+/// A caller enters the wait queue while a browser becomes ready, repeatedly: one of the two must find the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_browser_stays_idle_beside_a_waiter() -> TestResult {
     const ROUNDS: u32 = 60;
@@ -255,7 +255,7 @@ async fn no_browser_stays_idle_beside_a_waiter() -> TestResult {
     Ok(())
 }
 
-/// Every waiter gets one browser, while callers that do not wait take theirs beside them.
+/// Every waiter of two nodes gets one browser, in the order of the positions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_waiters_and_browsers_meet_without_a_lost_or_double_one() -> TestResult {
     const MANY: u32 = 50;
@@ -303,7 +303,7 @@ async fn expired_tickets_of_a_silent_node_are_passed_over() -> TestResult {
 async fn a_ticket_whose_node_lives_gets_its_turn_whatever_time_it_is() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
-    // A clock was put forward while it stood in the wait queue.
+    // The clock was set forward while the ticket waited.
     enter(&world, &QueueEntry { lasts: -Duration::HOUR, ..place(1, testing::node_id()) }).await?;
     world.warm(1, fence).await?;
     assert_eq!(world.pools.ready(testing::browser_id(1), NOON).await?, Replaced::Yes);

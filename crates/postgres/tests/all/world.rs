@@ -93,7 +93,7 @@ pub(crate) fn lease(n: u32) -> LeaseRequest {
     }
 }
 
-/// A place in the wait queue for the n-th session.
+/// The entry of the n-th session in the wait queue.
 pub(crate) fn place(n: u32, node: NodeId) -> QueueEntry {
     QueueEntry {
         pool: testing::pool_id(1),
@@ -134,7 +134,7 @@ impl World {
         })
     }
 
-    /// Lets the last word of a node be from a minute ago.
+    /// Sets the last heartbeat of a node to a minute ago.
     pub(crate) async fn silence(&self, node: NodeId) -> TestResult {
         let node = uuid::Uuid::from_u128(node.ulid().0);
         let statement = format!("UPDATE nodes SET heartbeat_at = now() - interval '1 minute' WHERE id = '{node}'");
@@ -158,7 +158,7 @@ impl World {
         if warmed == Replaced::Yes { Ok(()) } else { Err("lost the lead".into()) }
     }
 
-    /// Stores an idle browser of the first pool, or hands it to whoever waits.
+    /// Stores an idle browser of the first pool, or grants it to a waiting ticket.
     pub(crate) async fn ready(&self, n: u32, fence: LeaderFence) -> TestResult {
         self.warm(n, fence).await?;
         let ready = self.pools.ready(testing::browser_id(n), NOON).await?;

@@ -31,7 +31,7 @@ async fn lines_are_stored_once_in_their_order_within_their_bound() -> TestResult
     let subject = Subject::Invocation(invocation(1).id);
     assert_eq!(apps.lines.stored(subject).await?, StoredLines::default());
     apps.lines.append(subject, &[line(0, "a"), line(1, "b\0")]).await?;
-    // A server that was killed and its successor say the same lines.
+    // A killed server and its successor store the same lines.
     let both = [&[line(1, "b\0"), line(2, "c")][..], &[line(2, "c"), line(3, "d")][..]];
     for one in futures_util::future::join_all(both.map(|lines| apps.lines.append(subject, lines))).await {
         one?;
@@ -53,7 +53,7 @@ async fn lines_are_stored_once_in_their_order_within_their_bound() -> TestResult
     let other = Subject::Deployment(deployment(1).id);
     apps.lines.append(other, &[line(9000, "later")]).await?;
 
-    // More than is forgotten at once, as empty lines that were once free have left them.
+    // More lines than one statement deletes.
     apps.world
         .db
         .rows(&format!(

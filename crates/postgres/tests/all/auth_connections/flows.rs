@@ -1,4 +1,4 @@
-//! Login flows: who runs them, how they end, and what their end stores.
+//! Login flows: the node that runs them, their ends, and the stored results.
 
 use pretty_assertions::assert_eq;
 
@@ -86,7 +86,7 @@ async fn the_end_of_a_flow_and_what_it_does_to_its_connection_are_one() -> TestR
         )
     );
 
-    // One that names a credential keeps it.
+    // A connection with a credential keeps it.
     let next = Flow { created_at: seconds(4), ..auth_flow(2, flow.connection) };
     assert_eq!(site.connections.begin(&next).await?, FlowBegun::Yes);
     let done = next.on(FlowEvent::LoggedIn(String::new()), NOON)?.on(FlowEvent::Completed, NOON)?;
@@ -101,7 +101,7 @@ async fn the_end_of_a_flow_and_what_it_does_to_its_connection_are_one() -> TestR
     Ok(())
 }
 
-/// What a login was given, as a new credential.
+/// The end of a flow that stores the entered values as a new credential.
 fn stored(n: u32, named: &str, most: u32) -> Result<FlowEnd, Fault> {
     let secrets = SealedSecrets { values: [("password".to_owned(), vec![7])].into(), totp: None };
     let stored = CollectedCredential::New { credential: Box::new(credential(n, named)?), secrets, most };
@@ -122,7 +122,7 @@ async fn what_a_login_was_given_is_stored_with_its_end_or_not_at_all() -> TestRe
         let listed = site.credentials.list(testing::project_id(), &CredentialFilter::default(), PAGE).await?;
         Ok::<_, Fault>(listed.items.into_iter().map(|one| one.name.as_str().to_owned()).collect::<Vec<_>>())
     };
-    // Not by whoever has not seen the last, nor where there is no place; the login is a success all the same.
+    // Not stored for an outdated revision, nor beyond the limit, where the login succeeds all the same.
     let unseen = Flow { revision: 5, ..done.clone() };
     assert!(!site.connections.end(&unseen, &stored(2, "mine", 10)?).await?);
     assert_eq!(names().await?, ["Shop"]);
@@ -130,7 +130,7 @@ async fn what_a_login_was_given_is_stored_with_its_end_or_not_at_all() -> TestRe
     assert_eq!((names().await?, site.stored().await?.settings.credential), (vec!["Shop".to_owned()], None));
     assert_eq!(site.stored().await?.status, ConnectionStatus::Authenticated);
 
-    // Nor under a name that is taken.
+    // Nor with a taken name.
     let again = |n: u32| Flow { created_at: seconds(i64::from(n)), ..auth_flow(n, flow.connection) };
     let done = async |n: u32| {
         assert_eq!(site.connections.begin(&again(n)).await?, FlowBegun::Yes);
@@ -144,7 +144,7 @@ async fn what_a_login_was_given_is_stored_with_its_end_or_not_at_all() -> TestRe
     let mine = connection.credential.ok_or("no credential")?;
     assert_eq!(mine.value_keys, ["password"]);
 
-    // In one that is there.
+    // Stored in an existing credential.
     let change = CredentialChange { values: [("password".to_owned(), vec![8])].into(), ..CredentialChange::default() };
     let end = FlowEnd {
         collected: Some(CollectedCredential::Changed { id: mine.id, change: change.clone() }),
@@ -154,7 +154,7 @@ async fn what_a_login_was_given_is_stored_with_its_end_or_not_at_all() -> TestRe
     let secrets = async || site.credentials.secrets(mine.id).await.map(|found| found.map(|secrets| secrets.values));
     assert_eq!(secrets().await?, Some([("password".to_owned(), vec![8])].into()));
 
-    // After a deletion nothing is kept.
+    // After a deletion nothing is stored.
     let late = done(5).await?;
     assert!(site.connections.delete(flow.connection).await?.is_some());
     assert!(!site.connections.end(&late, &stored(3, "late", 10)?).await?);
@@ -198,7 +198,7 @@ async fn a_flow_is_carried_by_one_node_as_long_as_that_lives() -> TestResult {
     let taken = site.connections.take(flow.id, node_id()).await?.ok_or("not taken over")?;
     assert_eq!((taken.node, taken.revision), (Some(node_id()), 2));
 
-    // One that has ended is carried until nothing of its session is left.
+    // An ended flow stays until its session is cleaned up.
     let open = Flow { open: true, ..taken };
     assert!(site.connections.put(&open).await?);
     let open = site.connections.flow(flow.id).await?.ok_or("gone")?;
@@ -217,7 +217,7 @@ async fn after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profile()
     let session = site.session_of(&flow).await?;
     assert!(site.connections.put(&Flow { open: true, session_made: true, ..flow.clone() }).await?);
     let flow = site.connections.flow(flow.id).await?.ok_or("gone")?;
-    // It was logged in, and about to save.
+    // The flow was about to save its profile.
     assert_eq!(site.connections.let_save(&flow, false).await?, ProfileSavePermission::Yes);
     let deleted = site.connections.delete(flow.connection).await?.ok_or("not there")?;
     assert_eq!(deleted.sessions, [session.id]);
@@ -240,7 +240,7 @@ async fn after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profile()
     };
     assert_eq!(site.profiles.save(&version).await?, VersionStored::NotWanted);
 
-    // Its node still has to end the session; then nothing of it is left.
+    // The node still has to end the session, after which the flow is deleted.
     assert_eq!(site.connections.to_carry(node_id()).await?.len(), 1);
     site.connections.closed(flow.id).await?;
     assert_eq!(site.connections.flow(flow.id).await?, None);
