@@ -2,11 +2,14 @@
 //!
 //! They say that their futures can be sent; the compiler does not find it out where a statement borrows.
 
+#![expect(clippy::manual_async_fn, reason = "an async fn does not say that its future can be sent")]
+
 use casement_domain::StoreError;
 use casement_domain::page::{Listed, Page};
 use diesel::dsl::{AsExprOf, sql};
 use diesel::expression::{SqlLiteral, UncheckedBind};
 use diesel::prelude::*;
+use diesel::query_dsl::methods::{LimitDsl, OffsetDsl};
 use diesel::sql_types::{Bool, Text};
 use diesel_async::methods::{ExecuteDsl, LoadQuery};
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
@@ -78,14 +81,16 @@ impl Database {
         self.fetch(operation, async move |connection: &mut Connection| all(connection, query).await)
     }
 
-    /// A page of the values of the rows that `query` reads, a [`window`].
+    /// A page of the values of the rows that `query` reads.
     pub(crate) fn page<'q, R: Stored<V> + Send, V: Send>(
         &self,
         operation: &'static str,
         page: Page,
-        query: impl LoadQuery<'q, Connection, R> + Send + 'q,
+        query: impl LimitDsl<Output: OffsetDsl<Output: LoadQuery<'q, Connection, R> + Send + 'q>>,
     ) -> impl Future<Output = Result<Listed<V>, StoreError>> + Send {
-        async move { Ok(page.cut(self.all(operation, query).await?)) }
+        let (limit, offset) = window(page);
+        let found = self.all(operation, query.limit(limit).offset(offset));
+        async move { Ok(page.cut(found.await?)) }
     }
 
     /// Runs a statement that changes something.
