@@ -4,12 +4,14 @@
     clippy::manual_async_fn,
     reason = "the signatures promise `Send`, which the compiler does not infer where a statement borrows"
 )]
+#![expect(clippy::manual_async_fn, reason = "an async fn does not say that its future can be sent")]
 
 use casement_domain::StoreError;
 use casement_domain::page::{Listed, Page};
 use diesel::dsl::{AsExprOf, sql};
 use diesel::expression::{SqlLiteral, UncheckedBind};
 use diesel::prelude::*;
+use diesel::query_dsl::methods::{LimitDsl, OffsetDsl};
 use diesel::sql_types::{Bool, Text};
 use diesel_async::methods::{ExecuteDsl, LoadQuery};
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
@@ -81,14 +83,16 @@ impl Database {
         self.fetch(operation, async move |connection: &mut Connection| all(connection, query).await)
     }
 
-    /// A page of the values of the rows that `query` reads. The query is limited to the [`window`] of the page.
+    /// Reads a page: the values of the rows of `query`, which is limited here.
     pub(crate) fn page<'q, R: Stored<V> + Send, V: Send>(
         &self,
         operation: &'static str,
         page: Page,
-        query: impl LoadQuery<'q, Connection, R> + Send + 'q,
+        query: impl LimitDsl<Output: OffsetDsl<Output: LoadQuery<'q, Connection, R> + Send + 'q>>,
     ) -> impl Future<Output = Result<Listed<V>, StoreError>> + Send {
-        async move { Ok(page.cut(self.all(operation, query).await?)) }
+        let (limit, offset) = window(page);
+        let found = self.all(operation, query.limit(limit).offset(offset));
+        async move { Ok(page.cut(found.await?)) }
     }
 
     /// Runs a statement that changes something.
