@@ -4,7 +4,6 @@
     clippy::manual_async_fn,
     reason = "the signatures promise `Send`, which the compiler does not infer where a statement borrows"
 )]
-#![expect(clippy::manual_async_fn, reason = "an async fn does not say that its future can be sent")]
 
 use casement_domain::StoreError;
 use casement_domain::page::{Listed, Page};
