@@ -19,7 +19,7 @@ use crate::database::Database;
 use crate::error::BadRow;
 use crate::organization::UserRow;
 use crate::project::ProjectRow;
-use crate::query::{contains, window};
+use crate::query::contains;
 use crate::recent_keys::RecentKeys;
 use crate::schema::{api_keys, projects, users};
 
@@ -124,8 +124,7 @@ impl ApiKeyRepository for PgApiKeys {
         let rows = api_keys::table.filter(api_keys::organization_id.eq(Column(organization)));
         let rows =
             rows.filter(api_keys::deleted_at.is_null()).order((api_keys::created_at.desc(), api_keys::id.desc()));
-        let (limit, offset) = window(page);
-        let rows = rows.limit(limit).offset(offset).select(ApiKeyRow::as_select());
+        let rows = rows.select(ApiKeyRow::as_select());
         self.database.page("api_key.list", page, rows).await
     }
 
@@ -215,8 +214,7 @@ impl ApiKeyDirectory for PgApiKeys {
             (KeyOrder::ExpiresAt, true) => rows.order((api_keys::expires_at.asc(), api_keys::id.asc())),
             (KeyOrder::ExpiresAt, false) => rows.order((api_keys::expires_at.desc(), api_keys::id.desc())),
         };
-        let (limit, offset) = window(page);
-        self.database.page::<EntryRow, _>("api_key.entries", page, rows.limit(limit).offset(offset)).await
+        self.database.page::<EntryRow, _>("api_key.entries", page, rows).await
     }
 
     async fn rename(&self, organization: OrganizationId, id: ApiKeyId, name: &LabelName) -> Result<bool, StoreError> {

@@ -21,7 +21,7 @@ use crate::auth_connection::names;
 use crate::column::{Column, Stored, columns, row};
 use crate::database::repository;
 use crate::error::{BadRow, CallError, if_violated};
-use crate::query::{contains, counted, find, window};
+use crate::query::{contains, counted, find};
 use crate::schema::{credential_providers, organizations, projects};
 use crate::sealed::{head, under_other_key};
 
@@ -172,8 +172,7 @@ impl CredentialProviderRepository for PgCredentialProviders {
             let ids = query.parse::<CredentialProviderId>().ok().map(Column);
             rows = rows.filter(contains("credential_providers.name", query).or(credential_providers::id.eq_any(ids)));
         }
-        let (limit, offset) = window(page);
-        let rows = rows.order(BY_PRIORITY).limit(limit).offset(offset).select(ProviderRow::as_select());
+        let rows = rows.order(BY_PRIORITY).select(ProviderRow::as_select());
         self.database.page("credential_provider.list", page, rows).await
     }
 

@@ -16,7 +16,7 @@ use crate::column::{Column, Stored, columns, row};
 use crate::database::repository;
 use crate::error::{CallError, if_violated};
 use crate::project;
-use crate::query::{contains, counted, is_there, window};
+use crate::query::{contains, counted, is_there};
 use crate::schema::{browser_pools, extensions};
 
 /// The constraint that keeps names unique.
@@ -93,8 +93,7 @@ impl ExtensionRepository for PgExtensions {
         if let Some(query) = &filter.query {
             rows = rows.filter(contains("extensions.name", query));
         }
-        let (limit, offset) = window(page);
-        let rows = rows.order((extensions::created_at.desc(), extensions::id.desc())).limit(limit).offset(offset);
+        let rows = rows.order((extensions::created_at.desc(), extensions::id.desc()));
         self.database.page("extension.list", page, rows.select(ExtensionRow::as_select())).await
     }
 

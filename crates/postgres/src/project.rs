@@ -17,7 +17,7 @@ use crate::column::{Column, Stored, row};
 use crate::database::Database;
 use crate::error::{CallError, if_violated};
 use crate::organization;
-use crate::query::{contains, find, is_there, window};
+use crate::query::{contains, find, is_there};
 use crate::recent_keys::RecentKeys;
 use crate::schema::{api_keys, organizations, projects};
 use crate::usage;
@@ -142,8 +142,7 @@ impl ProjectRepository for PgProjects {
             let ids = query.parse::<ProjectId>().ok().map(Column);
             rows = rows.filter(contains("projects.name", query).or(projects::id.eq_any(ids)));
         }
-        let (limit, offset) = window(page);
-        let rows = rows.order((projects::created_at.desc(), projects::id.desc())).limit(limit).offset(offset);
+        let rows = rows.order((projects::created_at.desc(), projects::id.desc()));
         self.database.page("project.list", page, rows.select(ProjectRow::as_select())).await
     }
 

@@ -20,7 +20,7 @@ use crate::column::{Column, ColumnValue, Stored, row};
 use crate::database::repository;
 use crate::error::{BadRow, CallError};
 use crate::project;
-use crate::query::{all, contains, counted, find, is_there, window};
+use crate::query::{all, contains, counted, find, is_there};
 use crate::schema::{auth_connections, browser_pools, proxies};
 use crate::sealed::{head, under_other_key};
 
@@ -159,8 +159,7 @@ impl ProxyRepository for PgProxies {
             let named = contains("proxies.name", query).or(contains("proxies.host", query));
             rows = rows.filter(named.or(contains("proxies.ip_address", query)));
         }
-        let (limit, offset) = window(page);
-        let rows = rows.order((proxies::created_at.desc(), proxies::id.desc())).limit(limit).offset(offset);
+        let rows = rows.order((proxies::created_at.desc(), proxies::id.desc()));
         self.database.page("proxy.list", page, rows.select(ProxyRow::as_select())).await
     }
 

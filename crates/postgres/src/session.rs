@@ -26,7 +26,7 @@ use crate::browser::BrowserRow;
 use crate::column::{Column, Stored, row};
 use crate::database::repository;
 use crate::error::{BadRow, CallError, if_violated};
-use crate::query::{self, contains, counted, window};
+use crate::query::{self, contains, counted};
 use crate::schema::{browser_pools, browsers, sessions};
 use crate::shape::shape_columns;
 use crate::{invocation, organization, project, usage, wait_queue};
@@ -296,8 +296,7 @@ impl SessionRepository for PgSessions {
             let Ok(wanted) = Tags::parse(filter.tags.clone()) else { return Ok(page.cut(Vec::new())) };
             rows = rows.filter(sessions::tags.contains(Column(wanted)));
         }
-        let (limit, offset) = window(page);
-        let rows = rows.order((sessions::created_at.desc(), sessions::id.desc())).limit(limit).offset(offset);
+        let rows = rows.order((sessions::created_at.desc(), sessions::id.desc()));
         self.database.page("session.list", page, rows.select(SessionRow::as_select())).await
     }
 

@@ -253,8 +253,7 @@ impl AuthConnectionRepository for PgAuthConnections {
         if let Some(kind) = kind {
             rows = rows.filter(auth_flows::kind.eq(Column(kind)));
         }
-        let (limit, offset) = window(page);
-        let rows = rows.order((auth_flows::created_at.desc(), auth_flows::id.desc())).limit(limit).offset(offset);
+        let rows = rows.order((auth_flows::created_at.desc(), auth_flows::id.desc()));
         let flows = self.database.page("auth_connection.timeline", page, rows.select(FlowRow::as_select())).await?;
         Ok(flows.map(|flow| TimelineEvent { flow }))
     }

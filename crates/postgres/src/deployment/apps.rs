@@ -13,7 +13,7 @@ use super::rows::DeploymentRow;
 use crate::column::{Column, Stored, row};
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
-use crate::query::{contains, window};
+use crate::query::contains;
 use crate::schema::{app_versions, deployments};
 
 row! {
@@ -116,8 +116,7 @@ pub(super) async fn list(
     if let Some(query) = &filter.query {
         rows = rows.filter(contains("app_versions.app_name", query));
     }
-    let (limit, offset) = window(page);
-    let rows = rows.order((app_versions::created_at.desc(), app_versions::id.desc())).limit(limit).offset(offset);
+    let rows = rows.order((app_versions::created_at.desc(), app_versions::id.desc()));
     let rows = rows.select((AppRow::as_select(), deployments::env_names));
     database.page::<ListedRow, _>("deployment.list_apps", page, rows).await
 }

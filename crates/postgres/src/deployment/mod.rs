@@ -29,7 +29,7 @@ use crate::column::{Column, Stored, columns};
 use crate::database::Database;
 use crate::error::CallError;
 use crate::notify::pg_notify;
-use crate::query::{contains, counted, window};
+use crate::query::{contains, counted};
 use crate::recent_keys::RecentKeys;
 use crate::schema::{api_keys, app_versions, deployment_secrets, deployments};
 use crate::sealed::head;
@@ -166,8 +166,7 @@ impl DeploymentRepository for PgDeployments {
             let named = exists(of_it.filter(contains("app_versions.app_name", query)));
             rows = rows.filter(named.or(deployments::id.eq_any(query.parse::<DeploymentId>().ok().map(Column))));
         }
-        let (limit, offset) = window(page);
-        let rows = rows.order((deployments::created_at.desc(), deployments::id.desc())).limit(limit).offset(offset);
+        let rows = rows.order((deployments::created_at.desc(), deployments::id.desc()));
         self.database.page("deployment.list", page, rows.select(DeploymentRow::as_select())).await
     }
 
