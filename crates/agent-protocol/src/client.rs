@@ -142,8 +142,8 @@ impl AgentClient {
     /// `out_of_range` if the region does not lie within the viewport.
     pub async fn screenshot(&self, region: Option<Region>, size: (u32, u32)) -> Result<Bytes, ClientError> {
         let request = request(Method::POST, "/v1/screenshot", &ScreenshotRequest { region })?;
-        let most = png_bytes(size).min(MAX_IMAGE_BYTES);
-        self.exchange(request, BROWSER_TIMEOUT, |response| async move { checked(response, most).await }).await
+        let max = png_bytes(size).min(MAX_IMAGE_BYTES);
+        self.exchange(request, BROWSER_TIMEOUT, |response| async move { checked(response, max).await }).await
     }
 
     /// Resizes the running browser.

@@ -11,8 +11,8 @@ pub(crate) struct Program {
     pub(crate) resident_kib: u64,
 }
 
-/// Returns the `most` processes with the most resident memory, the largest first.
-pub(crate) fn largest(most: usize) -> Vec<Program> {
+/// Returns the `max` processes with the most resident memory, the largest first.
+pub(crate) fn largest(max: usize) -> Vec<Program> {
     let about = |pid: u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let name = text.lines().find_map(|line| line.strip_prefix("Name:"))?.trim().to_owned();
@@ -20,7 +20,7 @@ pub(crate) fn largest(most: usize) -> Vec<Program> {
     };
     let mut all: Vec<Program> = processes().into_iter().filter_map(about).collect();
     all.sort_unstable_by_key(|one| std::cmp::Reverse(one.resident_kib));
-    all.truncate(most);
+    all.truncate(max);
     all
 }
 

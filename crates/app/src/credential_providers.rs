@@ -88,6 +88,6 @@ fn put_together(
         clock: Arc::new(System),
         ids: Arc::new(System),
         settings,
-        most: CredentialProviders::DEFAULT_MAX,
+        max: CredentialProviders::DEFAULT_MAX,
     })
 }

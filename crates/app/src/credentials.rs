@@ -8,12 +8,12 @@ use crate::system::System;
 use casement_sealing::MasterKeys;
 
 /// Returns the use cases.
-pub(crate) fn use_cases(rows: Arc<dyn CredentialRepository>, keys: &MasterKeys, most: u32) -> Credentials {
+pub(crate) fn use_cases(rows: Arc<dyn CredentialRepository>, keys: &MasterKeys, max: u32) -> Credentials {
     Credentials::new(CredentialDeps {
         credentials: rows,
         sealer: Arc::new(keys.clone()),
         clock: Arc::new(System),
         ids: Arc::new(System),
-        most,
+        max,
     })
 }

@@ -39,14 +39,14 @@ impl Disk {
     }
 
     /// Returns the space to keep free.
-    fn reserve(self, most: u64) -> u64 {
-        most.min(self.size / MAX_RESERVE_FRACTION)
+    fn reserve(self, max: u64) -> u64 {
+        max.min(self.size / MAX_RESERVE_FRACTION)
     }
 
     /// A low disk stays low until a quarter more than the reserve is free, so that the state does not change with every
     /// few bytes.
-    fn is_low(self, most: u64, was_low: bool) -> bool {
-        let reserve = self.reserve(most);
+    fn is_low(self, max: u64, was_low: bool) -> bool {
+        let reserve = self.reserve(max);
         self.free < if was_low { reserve + reserve / 4 } else { reserve }
     }
 }

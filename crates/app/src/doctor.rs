@@ -224,8 +224,8 @@ fn disk(data_dir: &Path) -> Result<String, String> {
 fn open_files() -> Result<String, String> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     match limit.maximum {
-        Some(most) if most < MIN_OPEN_FILES => Err(format!("at most {most}")),
-        Some(most) => Ok(format!("up to {most}")),
+        Some(max) if max < MIN_OPEN_FILES => Err(format!("at most {max}")),
+        Some(max) => Ok(format!("up to {max}")),
         None => Ok("no limit".into()),
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn use_cases(
     engine: &Engine,
     sessions: &Sessions,
     connections: Arc<dyn Connections>,
-    (web_store, most): (ChromeWebStore, u32),
+    (web_store, max): (ChromeWebStore, u32),
 ) -> Extensions {
     Extensions::new(ExtensionDeps {
         extensions: rows,
@@ -44,6 +44,6 @@ pub(crate) fn use_cases(
         activity: sessions.activity().clone(),
         clock: Arc::new(System),
         ids: Arc::new(System),
-        most,
+        max,
     })
 }

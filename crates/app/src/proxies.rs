@@ -112,7 +112,7 @@ pub(crate) fn use_cases(
     keys: &MasterKeys,
     dialer: EgressProxyChecker,
     upstreams: Arc<ProxyGateways>,
-    most: u32,
+    max: u32,
 ) -> Proxies {
     Proxies::new(ProxyDeps {
         proxies: rows,
@@ -121,7 +121,7 @@ pub(crate) fn use_cases(
         upstreams,
         clock: Arc::new(System),
         ids: Arc::new(System),
-        most,
+        max,
     })
 }
 

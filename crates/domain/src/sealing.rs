@@ -86,7 +86,7 @@ impl Resealed {
     }
 
     /// Returns the number of values that were processed. A batch that adds none is the last one.
-    pub(crate) fn looked_at(&self) -> usize {
+    pub(crate) fn processed(&self) -> usize {
         self.done + self.failed.len()
     }
 
@@ -94,7 +94,7 @@ impl Resealed {
     ///
     /// # Errors
     /// [`SealError::NoKey`] if the keys cannot be read, so no value can be opened.
-    pub(crate) fn anew(
+    pub(crate) fn reseal_value(
         &mut self,
         sealer: &dyn Sealer,
         place: String,

@@ -340,7 +340,7 @@ impl AuditRepository for PgAudit {
         self.database.change("audit.mark", inserting.do_update().set(marks::whole_until.eq(whole_until))).await
     }
 
-    async fn whole_elsewhere(&self, node: NodeId) -> Result<Option<OffsetDateTime>, StoreError> {
+    async fn complete_on_others(&self, node: NodeId) -> Result<Option<OffsetDateTime>, StoreError> {
         use audit_records_marks as marks;
 
         let work = async |connection: &mut AsyncPgConnection| {
@@ -348,7 +348,7 @@ impl AuditRepository for PgAudit {
             let others = others.filter(marks::node_id.ne(Column(node))).filter(is_alive());
             Ok(others.select(diesel::dsl::min(marks::whole_until)).get_result(connection).await?)
         };
-        self.database.fetch("audit.whole_elsewhere", work).await
+        self.database.fetch("audit.complete_on_others", work).await
     }
 
     async fn page(
@@ -385,7 +385,7 @@ impl AuditRepository for PgAudit {
         self.database.fetch("audit.measure", work).await
     }
 
-    async fn far_behind(
+    async fn position_after(
         &self,
         organization: OrganizationId,
         filter: &AuditFilter,
@@ -403,7 +403,7 @@ impl AuditRepository for PgAudit {
             let found: Option<PositionRow> = query.get_result(connection).await.optional()?;
             Ok(found.map(PositionRow::position))
         };
-        self.database.fetch("audit.far_behind", work).await
+        self.database.fetch("audit.position_after", work).await
     }
 
     async fn tidy(&self, now: OffsetDateTime, oldest: OffsetDateTime) -> Result<(), StoreError> {

@@ -129,14 +129,14 @@ pub(crate) async fn insert(
     connection: &mut AsyncPgConnection,
     credential: &Credential,
     secrets: &SealedSecrets,
-    most: u32,
+    max: u32,
 ) -> Result<CredentialStored, CallError> {
     let project = Column(credential.project);
     if !project::hold(connection, credential.project).await? {
         return Ok(CredentialStored::ProjectGone);
     }
     let used = credentials::table.filter(credentials::project_id.eq(project)).count();
-    if let Err(refused) = admit_one(Limit::ProjectCredentials, most, counted(connection, used).await?) {
+    if let Err(refused) = admit_one(Limit::ProjectCredentials, max, counted(connection, used).await?) {
         return Ok(CredentialStored::LimitExceeded(refused));
     }
     let id = Column(credential.id);
@@ -203,9 +203,9 @@ impl CredentialRepository for PgCredentials {
         &self,
         credential: &Credential,
         secrets: &SealedSecrets,
-        most: u32,
+        max: u32,
     ) -> Result<CredentialStored, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| insert(connection, credential, secrets, most).await;
+        let work = async |connection: &mut AsyncPgConnection| insert(connection, credential, secrets, max).await;
         self.database.transaction("credential.create", work).await
     }
 
@@ -274,17 +274,17 @@ impl CredentialRepository for PgCredentials {
         self.database.changed("credential.delete", diesel::delete(credentials::table.find(Column(id)))).await
     }
 
-    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<SealedSecret>, StoreError> {
+    async fn sealed_with_other_key(&self, key: KeyId, max: u32) -> Result<Vec<SealedSecret>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let values = credential_values::table.filter(under_other_key("sealed", key)).limit(most.into());
+            let values = credential_values::table.filter(under_other_key("sealed", key)).limit(max.into());
             let values: Vec<(Column<CredentialId>, String, Vec<u8>)> = values.load(connection).await?;
-            let totp = credentials::table.filter(under_other_key("sealed_totp", key)).limit(most.into());
+            let totp = credentials::table.filter(under_other_key("sealed_totp", key)).limit(max.into());
             let totp = totp.select((credentials::id, credentials::sealed_totp.assume_not_null()));
             let totp: Vec<(Column<CredentialId>, Vec<u8>)> = totp.load(connection).await?;
             let values = values.into_iter().map(|(id, name, sealed)| (id, CredentialSecret::Value(name), sealed));
             let all = values.chain(totp.into_iter().map(|(id, sealed)| (id, CredentialSecret::Totp, sealed)));
             let all = all.map(|(id, secret, sealed)| SealedSecret { credential: id.0, secret, sealed });
-            Ok(all.take(most as usize).collect())
+            Ok(all.take(max as usize).collect())
         };
         self.database.fetch("credential.sealed_otherwise", work).await
     }

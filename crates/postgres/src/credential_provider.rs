@@ -123,14 +123,14 @@ async fn unknown_project(
 
 #[async_trait]
 impl CredentialProviderRepository for PgCredentialProviders {
-    async fn create(&self, provider: &CredentialProvider, most: u32) -> Result<ProviderStored, StoreError> {
+    async fn create(&self, provider: &CredentialProvider, max: u32) -> Result<ProviderStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             // Locked, so that two transactions do not both use the last unit of the limit, or the same priority.
             let owner = organizations::table.find(Column(provider.organization)).select(organizations::id);
             owner.for_no_key_update().get_result::<Uuid>(connection).await?;
             let others = of(provider.organization);
             let used = counted(connection, others.count()).await?;
-            if let Err(refused) = admit_one(Limit::OrganizationCredentialProviders, most, used) {
+            if let Err(refused) = admit_one(Limit::OrganizationCredentialProviders, max, used) {
                 return Ok(ProviderStored::LimitExceeded(refused));
             }
             if let Some(project) = unknown_project(connection, provider.organization, &provider.projects).await? {
@@ -238,10 +238,10 @@ impl CredentialProviderRepository for PgCredentialProviders {
     async fn sealed_with_other_key(
         &self,
         key: KeyId,
-        most: u32,
+        max: u32,
     ) -> Result<Vec<(CredentialProviderId, Vec<u8>)>, StoreError> {
         let rows = credential_providers::table.filter(under_other_key("sealed_token", key));
-        let rows = rows.order(credential_providers::id).limit(most.into());
+        let rows = rows.order(credential_providers::id).limit(max.into());
         let rows = rows.select((credential_providers::id, credential_providers::sealed_token));
         self.database.all::<(Column<_>, Vec<u8>), _>("credential_provider.sealed_otherwise", rows).await
     }

@@ -54,13 +54,13 @@ repository! {
 
 #[async_trait]
 impl ExtensionRepository for PgExtensions {
-    async fn create(&self, extension: &Extension, most: u32) -> Result<ExtensionStored, StoreError> {
+    async fn create(&self, extension: &Extension, max: u32) -> Result<ExtensionStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             if !project::hold(connection, extension.project).await? {
                 return Ok(ExtensionStored::ProjectGone);
             }
             let used = extensions::table.filter(extensions::project_id.eq(Column(extension.project))).count();
-            if let Err(refused) = admit_one(Limit::ProjectExtensions, most, counted(connection, used).await?) {
+            if let Err(refused) = admit_one(Limit::ProjectExtensions, max, counted(connection, used).await?) {
                 return Ok(ExtensionStored::LimitExceeded(refused));
             }
             let row = ExtensionRow::of(extension);

@@ -216,13 +216,13 @@ impl InvocationRepository for PgInvocations {
         self.database.transaction("invocation.replace", work).await
     }
 
-    async fn queued(&self, most: u32) -> Result<Vec<Invocation>, StoreError> {
+    async fn queued(&self, max: u32) -> Result<Vec<Invocation>, StoreError> {
         let rows = invocations::table.filter(invocations::status.eq(InvocationStatus::Queued.as_str()));
         // The first of each project comes before the second of any, so that no project blocks another.
         let nth = sql::<sql_types::BigInt>(
             "row_number() OVER (PARTITION BY invocations.project_id ORDER BY invocations.started_at, invocations.id)",
         );
-        let rows = rows.order((nth, invocations::started_at, invocations::id)).limit(most.into());
+        let rows = rows.order((nth, invocations::started_at, invocations::id)).limit(max.into());
         self.database.all("invocation.queued", rows.select(InvocationRow::as_select())).await
     }
 
@@ -232,9 +232,9 @@ impl InvocationRepository for PgInvocations {
         self.database.all("invocation.running_on", rows.select(InvocationRow::as_select())).await
     }
 
-    async fn overdue(&self, now: OffsetDateTime, most: u32) -> Result<Vec<Invocation>, StoreError> {
+    async fn overdue(&self, now: OffsetDateTime, max: u32) -> Result<Vec<Invocation>, StoreError> {
         let rows = invocations::table.filter(invocations::status.eq_any(UNFINISHED));
-        let rows = rows.filter(invocations::deadline.le(now)).order(invocations::deadline).limit(most.into());
+        let rows = rows.filter(invocations::deadline.le(now)).order(invocations::deadline).limit(max.into());
         self.database.all("invocation.overdue", rows.select(InvocationRow::as_select())).await
     }
 
@@ -244,26 +244,26 @@ impl InvocationRepository for PgInvocations {
         self.database.all("invocation.unfinished_of", rows.select(InvocationRow::as_select())).await
     }
 
-    async fn stranded(&self, most: u32) -> Result<Vec<Invocation>, StoreError> {
+    async fn stranded(&self, max: u32) -> Result<Vec<Invocation>, StoreError> {
         let rows = invocations::table.inner_join(deployments::table);
         let rows = rows.filter(invocations::status.eq_any(UNFINISHED)).filter(deployments::status.eq_any(ENDED));
-        self.database.all("invocation.stranded", rows.select(InvocationRow::as_select()).limit(most.into())).await
+        self.database.all("invocation.stranded", rows.select(InvocationRow::as_select()).limit(max.into())).await
     }
 
-    async fn canceled_with_sessions(&self, most: u32) -> Result<Vec<InvocationId>, StoreError> {
+    async fn canceled_with_sessions(&self, max: u32) -> Result<Vec<InvocationId>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             // Starts from the sessions that have not ended, since there are few.
             let statement = diesel::sql_query(
                 "SELECT DISTINCT i.id FROM sessions s JOIN invocations i ON i.id = s.invocation_id
                  WHERE s.state <> 'ended' AND i.status = 'failed' AND i.status_reason = 'canceled' LIMIT $1",
             );
-            let rows: Vec<IdRow> = statement.bind::<sql_types::BigInt, _>(i64::from(most)).load(connection).await?;
+            let rows: Vec<IdRow> = statement.bind::<sql_types::BigInt, _>(i64::from(max)).load(connection).await?;
             Ok(rows.into_iter().map(|row| row.id.0).collect())
         };
         self.database.call("invocation.canceled_with_sessions", work).await
     }
 
-    async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError> {
+    async fn forget(&self, before: OffsetDateTime, max: u32) -> Result<usize, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let statement = diesel::sql_query(
                 "WITH old AS (
@@ -277,7 +277,7 @@ impl InvocationRepository for PgInvocations {
                  DELETE FROM invocations WHERE id IN (SELECT id FROM old)",
             );
             let statement = statement.bind::<sql_types::Timestamptz, _>(before);
-            Ok(statement.bind::<sql_types::BigInt, _>(i64::from(most)).execute(connection).await?)
+            Ok(statement.bind::<sql_types::BigInt, _>(i64::from(max)).execute(connection).await?)
         };
         self.database.call("invocation.forget", work).await
     }

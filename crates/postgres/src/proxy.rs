@@ -119,13 +119,13 @@ repository! {
 
 #[async_trait]
 impl ProxyRepository for PgProxies {
-    async fn create(&self, proxy: &Proxy, most: u32) -> Result<ProxyStored, StoreError> {
+    async fn create(&self, proxy: &Proxy, max: u32) -> Result<ProxyStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             if !project::hold(connection, proxy.project).await? {
                 return Ok(ProxyStored::ProjectGone);
             }
             let used = stored().filter(proxies::project_id.eq(Column(proxy.project))).count();
-            if let Err(refused) = admit_one(Limit::ProjectProxies, most, counted(connection, used).await?) {
+            if let Err(refused) = admit_one(Limit::ProjectProxies, max, counted(connection, used).await?) {
                 return Ok(ProxyStored::LimitExceeded(refused));
             }
             let taken_at = proxy.last_checked.unwrap_or(proxy.created_at);
@@ -208,10 +208,10 @@ impl ProxyRepository for PgProxies {
         self.database.transaction("proxy.delete", work).await
     }
 
-    async fn due(&self, before: OffsetDateTime, now: OffsetDateTime, most: u32) -> Result<Vec<Proxy>, StoreError> {
+    async fn due(&self, before: OffsetDateTime, now: OffsetDateTime, max: u32) -> Result<Vec<Proxy>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let due = stored().filter(proxies::check_taken_at.lt(before));
-            let due = due.order(proxies::check_taken_at).limit(most.into()).select(proxies::id);
+            let due = due.order(proxies::check_taken_at).limit(max.into()).select(proxies::id);
             let ids: Vec<Column<ProxyId>> = due.for_update().skip_locked().load(connection).await?;
             let taken = diesel::update(proxies::table.filter(proxies::id.eq_any(ids)));
             let taken = taken.set(proxies::check_taken_at.eq(now)).returning(ProxyRow::as_select());
@@ -220,9 +220,9 @@ impl ProxyRepository for PgProxies {
         self.database.transaction("proxy.due", work).await
     }
 
-    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<(ProxyId, Vec<u8>)>, StoreError> {
+    async fn sealed_with_other_key(&self, key: KeyId, max: u32) -> Result<Vec<(ProxyId, Vec<u8>)>, StoreError> {
         let rows = proxies::table.filter(under_other_key("sealed_password", key)).order(proxies::id);
-        let rows = rows.limit(most.into()).select((proxies::id, proxies::sealed_password.assume_not_null()));
+        let rows = rows.limit(max.into()).select((proxies::id, proxies::sealed_password.assume_not_null()));
         self.database.all::<(Column<ProxyId>, Vec<u8>), _>("proxy.sealed_otherwise", rows).await
     }
 

@@ -365,8 +365,8 @@ impl SessionRepository for PgSessions {
         self.database.changed("session.set_telemetry", row).await
     }
 
-    async fn note_activity(&self, news: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError> {
-        let (ids, times): (Vec<_>, Vec<_>) = news.iter().map(|(id, at)| (Column(*id), *at)).unzip();
+    async fn note_activity(&self, changes: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError> {
+        let (ids, times): (Vec<_>, Vec<_>) = changes.iter().map(|(id, at)| (Column(*id), *at)).unzip();
         let work = async |connection: &mut AsyncPgConnection| {
             // Locks the rows in the order of their ids, so that two of these never deadlock.
             let statement = diesel::sql_query(

@@ -175,7 +175,7 @@ impl AppBuilder {
         let seconds = self.sandboxes.config.build_seconds;
         let command = git::command(url, git_ref, path, token, self.sandboxes.environment(None), seconds);
         run(&app_sandbox, command, BuildStep::Fetch, "fetching the source", build_log, token).await?;
-        let request = Request::Read { path: git::ARCHIVE.to_owned(), most: package::MAX_BYTES };
+        let request = Request::Read { path: git::ARCHIVE.to_owned(), max: package::MAX_BYTES };
         let archive = self.read_to_file(&app_sandbox, &request, package::MAX_BYTES, BuildStep::Fetch).await?;
         app_sandbox.end().await;
         Ok(archive)
@@ -316,12 +316,12 @@ impl AppBuilder {
         &self,
         app_sandbox: &AppSandbox,
         request: &Request,
-        most: u64,
+        max: u64,
         step: BuildStep,
     ) -> Result<File, BuildFailure> {
         let mut stream = app_sandbox.ask(request).await.map_err(internal_error)?;
         let spool = self.artifacts.spool().map_err(internal_error)?;
-        let read_to_file = link::take(&mut stream, spool, most, ARCHIVE_TIMEOUT).await.map_err(internal_error)?;
+        let read_to_file = link::take(&mut stream, spool, max, ARCHIVE_TIMEOUT).await.map_err(internal_error)?;
         read_to_file.map_err(|reason| failure::build(step, reason))
     }
 

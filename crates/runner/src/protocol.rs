@@ -64,7 +64,12 @@ pub(crate) enum Request {
     /// Send the program and its dependencies as a stream: a compressed archive.
     Pack,
     /// Send a file as a stream.
-    Read { path: String, most: u64 },
+    Read {
+        path: String,
+        /// The maximum number of bytes.
+        #[serde(rename = "most")]
+        max: u64,
+    },
     /// Run a program to its end.
     Command(Command),
     /// Start the process for the call, and answer when it is loaded.

@@ -10,40 +10,40 @@ use serde::{Deserialize, Deserializer};
 
 use crate::bounds::{MAX_FIELDS, MAX_URLS};
 
-/// The first `MOST` items of a list. Further ones are not stored.
-pub(crate) struct AtMost<T, const MOST: usize> {
+/// The first `MAX` items of a list. Further ones are not stored.
+pub(crate) struct AtMost<T, const MAX: usize> {
     first: Vec<T>,
     more: bool,
 }
 
-impl<T, const MOST: usize> AtMost<T, MOST> {
+impl<T, const MAX: usize> AtMost<T, MAX> {
     /// Returns the stored items.
     pub(crate) fn first(self) -> Vec<T> {
         self.first
     }
 
-    /// Returns all items, or `None` if there were more than `MOST`.
+    /// Returns all items, or `None` if there were more than `MAX`.
     pub(crate) fn whole(self) -> Option<Vec<T>> {
         (!self.more).then_some(self.first)
     }
 }
 
-impl<T, const MOST: usize> Default for AtMost<T, MOST> {
+impl<T, const MAX: usize> Default for AtMost<T, MAX> {
     fn default() -> Self {
         Self { first: Vec::new(), more: false }
     }
 }
 
-impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for AtMost<T, MOST> {
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for AtMost<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         input.deserialize_seq(AtMostVisitor(PhantomData))
     }
 }
 
-struct AtMostVisitor<T, const MOST: usize>(PhantomData<T>);
+struct AtMostVisitor<T, const MAX: usize>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for AtMostVisitor<T, MOST> {
-    type Value = AtMost<T, MOST>;
+impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for AtMostVisitor<T, MAX> {
+    type Value = AtMost<T, MAX>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
@@ -51,7 +51,7 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for AtMostVisitor
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut stored = AtMost::default();
-        while stored.first.len() < MOST {
+        while stored.first.len() < MAX {
             match list.next_element()? {
                 Some(one) => stored.first.push(one),
                 None => return Ok(stored),

@@ -60,7 +60,7 @@ impl CacheEntry {
     fn pausing(&self, now: Instant) -> Option<ProviderFault> {
         let (until, last) = self.pause.as_ref().filter(|(until, _)| *until > now)?;
         let seconds = (*until - now).as_secs() + 1;
-        Some(ProviderFault::Resting { seconds, last: Box::new(last.clone()) })
+        Some(ProviderFault::BackingOff { seconds, last: Box::new(last.clone()) })
     }
 }
 

@@ -48,7 +48,7 @@ impl OpenPages {
 impl Browser {
     /// Closes a page that exceeds the limit.
     pub(super) async fn close_page(&self, target: &str) {
-        tracing::debug!(most = MAX_OPEN, "closes a page because too many are open");
+        tracing::debug!(max = MAX_OPEN, "closes a page because too many are open");
         drop(self.cdp.send(None, "Target.closeTarget", json!({ "targetId": target })).await);
     }
 

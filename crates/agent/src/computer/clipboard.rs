@@ -118,10 +118,10 @@ impl Clipboard {
     }
 
     pub(super) async fn read(&self) -> Result<String, ClipboardError> {
-        let most = MAX_CLIPBOARD_BYTES;
-        let read = format!("navigator.clipboard.readText().then(text => text.length > {most} ? null : text)");
+        let max = MAX_CLIPBOARD_BYTES;
+        let read = format!("navigator.clipboard.readText().then(text => text.length > {max} ? null : text)");
         match self.evaluate(&read).await? {
-            Value::String(text) if text.len() <= most => Ok(text),
+            Value::String(text) if text.len() <= max => Ok(text),
             Value::String(_) | Value::Null => Err(ClipboardError::TooLong),
             other => Err(ClipboardError::Refused(format!("it is {other}"))),
         }

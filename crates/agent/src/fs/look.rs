@@ -127,9 +127,9 @@ impl Content {
 impl Make for Content {
     fn make(&mut self) -> io::Result<Option<Bytes>> {
         let mut piece = Vec::new();
-        let most = self.left.min(CHUNK_BYTES as u64);
-        let read = self.file.by_ref().take(most).read_to_end(&mut piece)? as u64;
-        if read < most {
+        let max = self.left.min(CHUNK_BYTES as u64);
+        let read = self.file.by_ref().take(max).read_to_end(&mut piece)? as u64;
+        if read < max {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter while it was read"));
         }
         self.left -= read;

@@ -38,8 +38,8 @@ impl Names {
     }
 
     /// Like [`read`](Self::read), with another bound.
-    fn within(at: BorrowedFd<'_>, most: usize) -> io::Result<Self> {
-        let (names, is_whole) = Self::up_to(at, most)?;
+    fn within(at: BorrowedFd<'_>, max: usize) -> io::Result<Self> {
+        let (names, is_whole) = Self::up_to(at, max)?;
         if is_whole { Ok(names) } else { Err(Errno::TOOBIG.into()) }
     }
 
@@ -48,14 +48,14 @@ impl Names {
         Ok(Self::up_to(at, PORTION_BYTES)?.0)
     }
 
-    /// Reads names up to `most` bytes, and returns true if these are all.
-    fn up_to(at: BorrowedFd<'_>, most: usize) -> io::Result<(Self, bool)> {
+    /// Reads names up to `max` bytes, and returns true if these are all.
+    fn up_to(at: BorrowedFd<'_>, max: usize) -> io::Result<(Self, bool)> {
         let (mut text, mut starts, mut is_whole) = (Vec::new(), Vec::new(), true);
         for entry in Dir::read_from(at)? {
             let entry = entry?;
             let name = entry.file_name().to_bytes_with_nul();
             if name != b".\0" && name != b"..\0" {
-                if text.len() + name.len() > most {
+                if text.len() + name.len() > max {
                     is_whole = false;
                     break;
                 }

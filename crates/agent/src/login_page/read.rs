@@ -279,9 +279,9 @@ fn of_the_way_out(reading: &Reading) -> Option<&str> {
 
 /// Truncates the content of several documents to the limits of a reading.
 fn bound(reading: &mut Reading) {
-    fn cut<T>(list: &mut Vec<T>, most: usize) -> bool {
-        let more = list.len() > most;
-        list.truncate(most);
+    fn cut<T>(list: &mut Vec<T>, max: usize) -> bool {
+        let more = list.len() > max;
+        list.truncate(max);
         more
     }
     let more = [

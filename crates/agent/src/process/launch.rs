@@ -118,9 +118,9 @@ fn words(program: &Program, terminal: bool) -> Command {
     let mut words: Vec<OsString> = Vec::new();
     // A program that starts others without a limit must leave enough for the browser, and for the agent to end the
     // program.
-    if let Some(most) = getrlimit(Resource::Nproc).current {
-        let most = most.saturating_sub(RESERVE.min(most / 4));
-        words.extend([PRLIMIT.into(), format!("--nproc={most}:{most}").into(), "--".into()]);
+    if let Some(max) = getrlimit(Resource::Nproc).current {
+        let max = max.saturating_sub(RESERVE.min(max / 4));
+        words.extend([PRLIMIT.into(), format!("--nproc={max}:{max}").into(), "--".into()]);
     }
     words.push(SETSID.into());
     if terminal {

@@ -62,9 +62,9 @@ impl Ring {
         }
     }
 
-    /// Returns the output after the first `position` bytes, at most `most` bytes of one stream, and the position after
+    /// Returns the output after the first `position` bytes, at most `max` bytes of one stream, and the position after
     /// it.
-    pub(crate) fn read(&self, position: u64, most: usize) -> Option<(Part, u64)> {
+    pub(crate) fn read(&self, position: u64, max: usize) -> Option<(Part, u64)> {
         if position >= self.end {
             return None;
         }
@@ -76,7 +76,7 @@ impl Ring {
             // Only the first piece can begin before the position.
             let skipped = usize::try_from(begin.saturating_sub(piece.start)).unwrap_or(usize::MAX);
             let rest = piece.data.get(skipped..).unwrap_or_default();
-            let room = most - data.len();
+            let room = max - data.len();
             data.extend_from_slice(&rest[..rest.len().min(room)]);
             if rest.len() >= room {
                 break;

@@ -125,8 +125,8 @@ impl Archive {
     }
 
     fn content(&mut self, mut file: File, length: u64, left: u64) -> io::Result<Stage> {
-        let most = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len());
-        let read = file.read(&mut self.buffer[..most])?;
+        let max = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len());
+        let read = file.read(&mut self.buffer[..max])?;
         self.encoder.write_all(&self.buffer[..read])?;
         if left == read as u64 {
             self.pad(length)?;

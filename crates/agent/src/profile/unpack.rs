@@ -72,7 +72,7 @@ pub(super) fn unpack(archive: &File, limits: Limits, target: &Path) -> Result<()
 fn unpack_into(archive: &File, limits: Limits, target: &Path) -> Result<(), UnpackError> {
     let mut decoder = Decoder::new(archive).map_err(UnpackError::Unreadable)?;
     decoder.window_log_max(WINDOW).map_err(UnpackError::Unreadable)?;
-    let mut archive = tar::Archive::new(Counted { inner: decoder, came: 0, most: limits.in_all(), empty: 0 });
+    let mut archive = tar::Archive::new(Counted { inner: decoder, came: 0, max: limits.in_all(), empty: 0 });
     let (mut entries, mut long_name) = (0, None);
     // Raw, so that a name in an entry of its own is read here, within bounds.
     for entry in archive.entries().map_err(UnpackError::Unreadable)?.raw(true) {
@@ -109,7 +109,7 @@ fn unpack_into(archive: &File, limits: Limits, target: &Path) -> Result<(), Unpa
 struct Counted<R> {
     inner: R,
     came: u64,
-    most: u64,
+    max: u64,
     empty: usize,
 }
 
@@ -122,8 +122,8 @@ impl<R: Read> Read for Counted<R> {
             None => END.min(self.empty + last.len()),
             Some(at) => last.len() - 1 - at,
         };
-        if self.came > self.most {
-            return Err(io::Error::other(format!("more than {} bytes come out of it", self.most)));
+        if self.came > self.max {
+            return Err(io::Error::other(format!("more than {} bytes come out of it", self.max)));
         }
         Ok(read)
     }

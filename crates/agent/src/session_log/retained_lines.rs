@@ -60,13 +60,13 @@ impl RetainedLines {
         self.news.notify_waiters();
     }
 
-    /// Returns the lines from number `next` on, up to about `most` bytes, and the number after them.
-    pub(crate) fn read(&self, next: u64, most: usize) -> (Vec<LogLine>, u64) {
+    /// Returns the lines from number `next` on, up to about `max` bytes, and the number after them.
+    pub(crate) fn read(&self, next: u64, max: usize) -> (Vec<LogLine>, u64) {
         let lines = self.lines();
         let skipped = usize::try_from(next.saturating_sub(lines.dropped)).unwrap_or(usize::MAX);
         let mut weight = 0;
         let wanted = lines.retained.iter().skip(skipped).take_while(|line| {
-            let fits = weight < most;
+            let fits = weight < max;
             weight += line.message.len();
             fits
         });

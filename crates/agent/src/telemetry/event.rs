@@ -149,9 +149,9 @@ fn max_url_bytes(url: &str) -> usize {
     if url.starts_with("data:") { MAX_DATA_URL } else { MAX_URL }
 }
 
-/// Returns the beginning of a text, at most `most` bytes.
-pub(super) fn beginning(text: &str, most: usize) -> &str {
-    let mut end = text.len().min(most);
+/// Returns the beginning of a text, at most `max` bytes.
+pub(super) fn beginning(text: &str, max: usize) -> &str {
+    let mut end = text.len().min(max);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -221,10 +221,10 @@ impl Capture {
             event.put_text("status_text", &response.status_text);
             event.put("headers", response.headers.clone());
             event.put_text("mime_type", &response.mime_type);
-            if let Some((body, most)) = body.zip(max_body_bytes(&response.mime_type)) {
+            if let Some((body, max)) = body.zip(max_body_bytes(&response.mime_type)) {
                 let body =
-                    if most == MAX_DATA_BODY { redacted_response_body(&response.mime_type, body) } else { body.into() };
-                let beginning = beginning(&body, most);
+                    if max == MAX_DATA_BODY { redacted_response_body(&response.mime_type, body) } else { body.into() };
+                let beginning = beginning(&body, max);
                 event.put_text("body", beginning);
                 event = event.truncated(beginning.len() < body.len());
             }

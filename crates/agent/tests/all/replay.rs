@@ -170,16 +170,16 @@ async fn a_video_of_everything(headless: bool) {
     assert!(took.elapsed() < WITHIN);
     assert_eq!((done.state, done.detail.as_deref()), (ReplayState::Finished, None));
     assert!(done.finished_at_ms.unwrap() >= done.started_at_ms + 6000);
-    let most = called.elapsed().as_secs_f64();
+    let max = called.elapsed().as_secs_f64();
 
     let video = Video::of(&client, "a").await;
     let (facts, seconds) = video.facts();
     assert_eq!(facts, json!({ "codec_name": "h264", "width": 900, "height": 700, "avg_frame_rate": "10/1" }));
     // Nothing is recorded until a new encoder has started, and each part may lack a little at its end.
-    assert!((least - 3.0..most + 1.5).contains(&seconds), "{seconds} s of {least} to {most} s");
+    assert!((least - 3.0..max + 1.5).contains(&seconds), "{seconds} s of {least} to {max} s");
     assert!(video.starts_fast());
     let shown = [RED, BLUE, GREEN].map(|colour| video.shows(colour));
-    println!("{seconds} s of {most:.1} s; red, blue, green: {shown:?} of {}", video.colours().len());
+    println!("{seconds} s of {max:.1} s; red, blue, green: {shown:?} of {}", video.colours().len());
     assert!(shown.iter().all(|count| *count >= 5), "{shown:?} of {:?}", video.colours());
 
     let whole = read(&client, "a", 0, None).await.unwrap();
@@ -203,10 +203,10 @@ async fn it_goes_on_when_chromium_is_started_anew(sandbox: &Sandbox, client: &Ag
     records_again(sandbox, "anew").await;
     let_it_record(4.0).await;
     let done = stop(client, "anew").await;
-    let most = called.elapsed().as_secs_f64();
+    let max = called.elapsed().as_secs_f64();
     assert_eq!(done.state, ReplayState::Finished, "{done:?}");
     let seconds = Video::of(client, "anew").await.facts().1;
-    assert!((before + 1.0..most + 1.5).contains(&seconds), "{seconds} s of {most} s, {before} s of them before");
+    assert!((before + 1.0..max + 1.5).contains(&seconds), "{seconds} s of {max} s, {before} s of them before");
 }
 
 async fn what_is_damaged_is_reported(sandbox: &Sandbox, client: &AgentClient) {

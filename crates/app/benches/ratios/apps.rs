@@ -166,13 +166,13 @@ fn many(server: &Server, program: &Program, table: &mut Table) -> anyhow::Result
     })?;
     let took = began.elapsed().as_secs_f64() * 1000.0;
     let right = done.iter().filter(|right| **right).count() as f64;
-    let most: f64 = database.ask("SELECT max(unfinished) FROM trace")?.trim().parse()?;
+    let max: f64 = database.ask("SELECT max(unfinished) FROM trace")?.trim().parse()?;
     table
         .add(Row::new(format!("{CALLERS} invocations at once, of which {LIMIT} may be: all answered after"), ms(took)));
     let row = Row::new("of them with their own result", format!("{right}"));
     table.add(row.target("all", right, Limit::Least(f64::from(CALLERS))));
-    let row = Row::new("the most that there were at a time", format!("{most}"));
-    table.add(row.target(&format!("≤ {LIMIT}"), most, Limit::Most(f64::from(LIMIT))));
+    let row = Row::new("the most that there were at a time", format!("{max}"));
+    table.add(row.target(&format!("≤ {LIMIT}"), max, Limit::Most(f64::from(LIMIT))));
     Ok(())
 }
 

@@ -77,13 +77,13 @@ impl Apps {
         stop: CancellationToken,
     ) -> Self {
         let change_feed = ChangeFeed::default();
-        let news = Arc::new(change_feed.clone());
+        let notifier = Arc::new(change_feed.clone());
         let system = Arc::new(System);
         let deployments = Deployments::new(DeploymentDeps {
             deployments: rows.deployments.clone(),
             invocations: rows.invocations.clone(),
             lines: rows.lines.clone(),
-            news: news.clone(),
+            notifier: notifier.clone(),
             blobs: services.blobs,
             archives: runtime.archives,
             keys: services.keys,
@@ -91,13 +91,13 @@ impl Apps {
             clock: system.clone(),
             ids: system.clone(),
             rules: DeploymentRules { regions: settings.regions.clone(), origins: settings.git_origins.clone() },
-            most: Deployments::DEFAULT_MAX,
+            max: Deployments::DEFAULT_MAX,
         });
         let invocations = Invocations::new(InvocationDeps {
             invocations: rows.invocations.clone(),
             deployments: rows.deployments.clone(),
             lines: rows.lines.clone(),
-            news: news.clone(),
+            notifier: notifier.clone(),
             sessions: services.sessions,
             clock: system.clone(),
             ids: system.clone(),
@@ -113,7 +113,7 @@ impl Apps {
             builder: runtime.builder,
             runner: runtime.runner,
             lines: rows.lines,
-            change_feed: news,
+            change_feed: notifier,
             wakers: Arc::new(AppWakers::default()),
             ready: settings.app_ready,
             awaited: AwaitedCalls::default(),

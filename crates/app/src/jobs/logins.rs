@@ -134,7 +134,7 @@ impl Job for LoginFlows {
     }
 
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
-        for found in self.runner.to_carry().await? {
+        for found in self.runner.orphaned_flows().await? {
             if !self.carried().insert(found.flow) {
                 continue;
             }

@@ -95,12 +95,12 @@ impl UseCases {
             profiles: profiles.clone(),
             proxies: infrastructure.routing.clone(),
             sessions: sessions.clone(),
-            news: Arc::new(auth_changes.clone()),
+            notifier: Arc::new(auth_changes.clone()),
             sealer: Arc::new(keys.clone()),
             entropy: Arc::new(System),
             clock: Arc::new(System),
             ids: Arc::new(System),
-            most: limits.max_auth_connections,
+            max: limits.max_auth_connections,
         });
         let under_logins = RunnerDeps {
             node: *node,

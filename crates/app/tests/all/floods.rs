@@ -70,9 +70,9 @@ fn a_client_that_stops_reading_is_disconnected_and_costs_no_memory() -> anyhow::
         stalled.write_all(&text_frame(&ask.to_string()))?;
     }
 
-    let mut most = 0;
+    let mut max = 0;
     until("the server gives the silent client up", Duration::from_secs(180), || {
-        most = most.max(resident(&server).ok()?);
+        max = max.max(resident(&server).ok()?);
         let mut other = Cdp::connect(session.text("cdp_ws_url")).ok()?;
         assert!(other.call("Browser.getVersion", &json!({})).is_ok(), "others are served");
         drop(other);
@@ -80,7 +80,7 @@ fn a_client_that_stops_reading_is_disconnected_and_costs_no_memory() -> anyhow::
         let alone = || (metric(&server, open).ok()?? == 0.0).then_some(());
         until("nobody is connected", Duration::from_secs(2), alone).ok()
     })?;
-    assert!(most < before + 24, "{before} MiB before, {most} MiB with 180 MB on the way");
+    assert!(max < before + 24, "{before} MiB before, {max} MiB with 180 MB on the way");
     Ok(())
 }
 

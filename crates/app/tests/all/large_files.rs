@@ -31,21 +31,21 @@ fn most_memory(server: &Server, work: impl FnOnce() -> anyhow::Result<()>) -> an
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let watching = scope.spawn(|| {
-            let mut most = (0, 0);
+            let mut max = (0, 0);
             loop {
                 let last = done.load(Ordering::Relaxed);
                 let (own, agent) = memory(server)?;
-                most = (most.0.max(own), most.1.max(agent));
+                max = (max.0.max(own), max.1.max(agent));
                 if last {
-                    return anyhow::Ok(most);
+                    return anyhow::Ok(max);
                 }
                 thread::sleep(Duration::from_millis(50));
             }
         });
         let worked = work();
         done.store(true, Ordering::Relaxed);
-        let most = watching.join().expect("nothing panics");
-        worked.and(most)
+        let max = watching.join().expect("nothing panics");
+        worked.and(max)
     })
 }
 

@@ -8,7 +8,7 @@ use casement_agent_protocol::client::ClientError;
 use casement_agent_protocol::computer::{self as wire, MAX_CLIPBOARD_BYTES, Perform};
 use casement_domain::browser::EngineFault;
 use casement_domain::computer::{
-    Action, BrokeOff, Button, ClickKind, Computer, Drag, DragMotion, KeySym, MousePath, Move, Point,
+    Action, ActionError, Button, ClickKind, Computer, Drag, DragMotion, KeySym, MousePath, Move, Point,
 };
 use casement_domain::ids::BrowserId;
 use casement_domain::session_operation::OperationError;
@@ -32,11 +32,11 @@ struct Empty {}
 
 #[async_trait]
 impl Computer for Engine {
-    async fn perform(&self, browser: BrowserId, actions: Vec<Action>, within: Duration) -> Result<(), BrokeOff> {
+    async fn perform(&self, browser: BrowserId, actions: Vec<Action>, within: Duration) -> Result<(), ActionError> {
         let running = self.running(browser).map_err(OperationError::from)?;
         let request = Perform { actions: actions.into_iter().map(action).collect() };
         let done = running.agent.command("/v1/computer/perform", &request, within).await;
-        done.map_err(|error| BrokeOff { at: at(&error), error: operation_error(&running, &error) })
+        done.map_err(|error| ActionError { at: at(&error), error: operation_error(&running, &error) })
     }
 
     async fn mouse(&self, browser: BrowserId) -> Result<Point, OperationError> {

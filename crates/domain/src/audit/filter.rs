@@ -47,7 +47,7 @@ pub enum Reading {
 }
 
 impl Reading {
-    const fn most(self) -> u32 {
+    const fn max(self) -> u32 {
         match self {
             Self::List => 100,
             Self::Export => 50_000,
@@ -96,7 +96,7 @@ impl AuditQuery {
         let exclude_methods = fields.take("exclude_method", few(self.exclude_methods, MAX_EXCLUDED));
         let search = fields.take_optional("search", self.search, |text| no_longer(text, MAX_SEARCH));
         let search_users = fields.take("search_user_id", few(self.search_users, MAX_USERS));
-        let limit = fields.take_optional("limit", self.limit, |n| within(n, 1, reading.most()));
+        let limit = fields.take_optional("limit", self.limit, |n| within(n, 1, reading.max()));
         fields.finish()?;
         let (Some(start), Some(end)) = (start, end) else { unreachable!("refused above") };
         let upper = |texts: Vec<String>| texts.into_iter().map(|text| text.to_ascii_uppercase()).collect();
@@ -112,7 +112,7 @@ impl AuditQuery {
             search: search.filter(|text| !text.is_empty()),
             search_users: lower(search_users.unwrap_or_default()),
         };
-        Ok((filter, limit.unwrap_or(reading.most())))
+        Ok((filter, limit.unwrap_or(reading.max())))
     }
 }
 
@@ -137,9 +137,9 @@ fn no_longer(text: String, longest: usize) -> Result<String, InvalidValue> {
     }
 }
 
-fn few(texts: Vec<String>, most: usize) -> Result<Vec<String>, InvalidValue> {
-    if texts.len() > most {
-        return Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {most} items")));
+fn few(texts: Vec<String>, max: usize) -> Result<Vec<String>, InvalidValue> {
+    if texts.len() > max {
+        return Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {max} items")));
     }
     texts.into_iter().enumerate().map(|(n, text)| value(text).map_err(|bad| bad.of(n))).collect()
 }

@@ -116,7 +116,7 @@ pub trait AuditRepository: Send + Sync {
 
     /// Returns the earliest time that the other nodes reported with [`mark`](Self::mark); `None` if there are no
     /// others. Silent nodes are ignored, as in [`recover`](Self::recover).
-    async fn whole_elsewhere(&self, node: NodeId) -> Result<Option<OffsetDateTime>, StoreError>;
+    async fn complete_on_others(&self, node: NodeId) -> Result<Option<OffsetDateTime>, StoreError>;
 
     /// Returns up to `limit` matching records of the range, newest first.
     async fn page(
@@ -138,7 +138,7 @@ pub trait AuditRepository: Send + Sync {
 
     /// Returns the position of the record that is `count` records behind `after` in the filter's time span, matching or
     /// not; `None` if there are fewer records.
-    async fn far_behind(
+    async fn position_after(
         &self,
         organization: OrganizationId,
         filter: &AuditFilter,

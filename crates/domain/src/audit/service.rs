@@ -113,7 +113,7 @@ impl AuditLogs {
         after: Option<Position>,
     ) -> Result<Option<Position>, StoreError> {
         match filter.search {
-            Some(_) => self.repository.far_behind(organization, filter, after, STEP).await,
+            Some(_) => self.repository.position_after(organization, filter, after, STEP).await,
             None => Ok(None),
         }
     }

@@ -77,14 +77,14 @@ pub enum ProfileSavePermission {
 /// succeeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectedCredential {
-    /// A new credential, if its name is free and the project has fewer than `most`.
+    /// A new credential, if its name is free and the project has fewer than `max`.
     New {
         /// The credential.
         credential: Box<Credential>,
         /// The sealed secrets.
         secrets: SealedSecrets,
         /// The maximum number of credentials of a project.
-        most: u32,
+        max: u32,
     },
     /// A change of an existing credential.
     Changed {
@@ -137,8 +137,8 @@ pub struct ConnectionFilter {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait AuthConnectionRepository: Send + Sync {
-    /// Stores a new connection, if the project has fewer than `most` and its profile, proxy and credential still exist.
-    async fn create(&self, connection: &AuthConnection, most: u32) -> Result<ConnectionStored, StoreError>;
+    /// Stores a new connection, if the project has fewer than `max` and its profile, proxy and credential still exist.
+    async fn create(&self, connection: &AuthConnection, max: u32) -> Result<ConnectionStored, StoreError>;
 
     /// Finds a connection of the project.
     async fn find(&self, project: ProjectId, id: AuthConnectionId) -> Result<Option<AuthConnection>, StoreError>;
@@ -186,19 +186,19 @@ pub trait AuthConnectionRepository: Send + Sync {
 
     /// Returns the flows that are running or may have a session, and that no other node runs. A node that was silent
     /// for [`Node::LOST_AFTER`](crate::node::Node::LOST_AFTER), by the store's own clock, runs none.
-    async fn to_carry(&self, node: NodeId) -> Result<Vec<OrphanedFlow>, StoreError>;
+    async fn orphaned_flows(&self, node: NodeId) -> Result<Vec<OrphanedFlow>, StoreError>;
 
-    /// Takes over a flow of [`to_carry`](Self::to_carry).
+    /// Takes over a flow of [`orphaned_flows`](Self::orphaned_flows).
     async fn take(&self, id: AuthFlowId, node: NodeId) -> Result<Option<Flow>, StoreError>;
 
     /// Permits the session of a running flow to save its profile at its end. `over` permits it even if the session has
     /// not loaded the newest version.
-    async fn let_save(&self, flow: &Flow, over: bool) -> Result<ProfileSavePermission, StoreError>;
+    async fn permit_save(&self, flow: &Flow, over: bool) -> Result<ProfileSavePermission, StoreError>;
 
-    /// Returns up to `most` connections with a due health check: checks are on, the profile is logged in, the last
+    /// Returns up to `max` connections with a due health check: checks are on, the profile is logged in, the last
     /// check is an interval ago, and no login is running. Each is due again after a minute at the earliest. Connections
     /// whose profile a session has loaded are postponed.
-    async fn due(&self, now: OffsetDateTime, most: u32) -> Result<Vec<AuthConnection>, StoreError>;
+    async fn due(&self, now: OffsetDateTime, max: u32) -> Result<Vec<AuthConnection>, StoreError>;
 
     /// Deletes flows that ended before `before`, except the latest of each connection.
     async fn forget(&self, before: OffsetDateTime) -> Result<(), StoreError>;

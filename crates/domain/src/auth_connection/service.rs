@@ -83,7 +83,7 @@ pub struct AuthConnectionDeps {
     /// The use cases of sessions.
     pub sessions: Sessions,
     /// The notifications of changes.
-    pub news: Arc<dyn FlowChangeNotifier>,
+    pub notifier: Arc<dyn FlowChangeNotifier>,
     /// Seals submissions and one-time codes.
     pub sealer: Arc<dyn Sealer>,
     /// The source of random codes and keys.
@@ -93,7 +93,7 @@ pub struct AuthConnectionDeps {
     /// The source of identifiers.
     pub ids: Arc<dyn IdSource>,
     /// The maximum number of connections of a project.
-    pub most: u32,
+    pub max: u32,
 }
 
 /// The use cases of auth connections.
@@ -151,7 +151,7 @@ impl AuthConnections {
             credential: None,
             flow: None,
         };
-        match self.deps.connections.create(&connection, self.deps.most).await? {
+        match self.deps.connections.create(&connection, self.deps.max).await? {
             ConnectionStored::Yes => Ok(connection),
             ConnectionStored::Exists => {
                 let AuthConnection { profile_name: profile, domain, .. } = connection;
@@ -316,7 +316,7 @@ impl AuthConnections {
     /// Returns a stream with an item whenever the connection should be [read](Self::look) again.
     #[must_use]
     pub fn follow(&self, id: AuthConnectionId) -> BoxStream<'static, ()> {
-        self.deps.news.follow(id)
+        self.deps.notifier.follow(id)
     }
 
     /// Predicts an unattended login of a connection.

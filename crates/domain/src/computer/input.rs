@@ -219,9 +219,9 @@ pub fn parse_clipboard(text: Option<String>) -> Result<String, InvalidInput> {
     required("text", text, |text| no_longer(text, MAX_CLIPBOARD))
 }
 
-fn no_longer(text: String, most: usize) -> Result<String, InvalidValue> {
-    if text.len() > most {
-        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {most} bytes in UTF-8")));
+fn no_longer(text: String, max: usize) -> Result<String, InvalidValue> {
+    if text.len() > max {
+        return Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {max} bytes in UTF-8")));
     }
     Ok(text)
 }

@@ -12,9 +12,10 @@ pub use input::{
 };
 pub use keys::{Chord, KeySym};
 pub use model::{
-    Action, Button, Click, ClickKind, Drag, DragMotion, MousePath, Move, Point, Press, SMOOTH, Scroll, TypeText,
+    Action, Button, Click, ClickKind, Drag, DragMotion, MAX_CURVE_DURATION, MousePath, Move, Point, Press, Scroll,
+    TypeText,
 };
 #[cfg(feature = "mocks")]
 pub use ports::MockComputer;
-pub use ports::{BrokeOff, Computer};
+pub use ports::{ActionError, Computer};
 pub use service::Computers;

@@ -170,20 +170,20 @@ pub enum Action {
 }
 
 /// The maximum duration of a curve without a given duration.
-pub const SMOOTH: Duration = Duration::from_millis(2000);
+pub const MAX_CURVE_DURATION: Duration = Duration::from_millis(2000);
 
 impl Action {
     /// Returns the maximum duration of the pauses of the action.
     #[must_use]
     pub fn pauses(&self) -> Duration {
         match self {
-            Self::Move(Move { way: MousePath::Smooth(duration), .. }) => duration.unwrap_or(SMOOTH),
+            Self::Move(Move { way: MousePath::Smooth(duration), .. }) => duration.unwrap_or(MAX_CURVE_DURATION),
             Self::Drag(drag) => {
                 let segments = u32::try_from(drag.path.len()).unwrap_or(u32::MAX).saturating_sub(1);
                 drag.delay
                     + match drag.motion {
                         DragMotion::Steps { per_segment, delay } => delay.saturating_mul(segments * per_segment),
-                        DragMotion::Smooth(duration) => duration.unwrap_or(SMOOTH * 5),
+                        DragMotion::Smooth(duration) => duration.unwrap_or(MAX_CURVE_DURATION * 5),
                     }
             }
             Self::Press(press) => press.duration,

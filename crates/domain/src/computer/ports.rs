@@ -10,14 +10,14 @@ use crate::session_operation::OperationError;
 
 /// The error of a sequence of actions.
 #[derive(Debug)]
-pub struct BrokeOff {
+pub struct ActionError {
     /// The index of the failed action; `None` if none was begun.
     pub at: Option<usize>,
     /// The error.
     pub error: OperationError,
 }
 
-impl From<OperationError> for BrokeOff {
+impl From<OperationError> for ActionError {
     fn from(error: OperationError) -> Self {
         Self { at: None, error }
     }
@@ -32,7 +32,7 @@ pub trait Computer: Send + Sync {
     ///
     /// # Errors
     /// [`OperationError::Limit`] if too many callers wait; the error of an action with its index.
-    async fn perform(&self, browser: BrowserId, actions: Vec<Action>, longest: Duration) -> Result<(), BrokeOff>;
+    async fn perform(&self, browser: BrowserId, actions: Vec<Action>, longest: Duration) -> Result<(), ActionError>;
 
     /// Returns the position of the mouse.
     async fn mouse(&self, browser: BrowserId) -> Result<Point, OperationError>;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::input::{parse_batch, parse_clipboard};
-use super::{Action, ActionRequest, BatchItem, BrokeOff, Computer, Point};
+use super::{Action, ActionError, ActionRequest, BatchItem, Computer, Point};
 use crate::session::{Activity, Session};
 use crate::session_operation::{OperationError, enter};
 
@@ -53,7 +53,7 @@ impl Computers {
     ///
     /// # Errors
     /// See [`Computer::perform`].
-    pub async fn all(&self, session: &Session, actions: Vec<Action>) -> Result<(), BrokeOff> {
+    pub async fn all(&self, session: &Session, actions: Vec<Action>) -> Result<(), ActionError> {
         let entered = enter(session, &self.activity)?;
         let longest = actions.iter().map(longest).fold(WORK_TIMEOUT, Duration::saturating_add);
         self.computer.perform(entered.browser, actions, longest).await

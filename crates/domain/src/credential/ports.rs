@@ -63,12 +63,12 @@ pub struct CredentialFilter {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait CredentialRepository: Send + Sync {
-    /// Stores a new credential with its secrets, if the project has fewer than `most`.
+    /// Stores a new credential with its secrets, if the project has fewer than `max`.
     async fn create(
         &self,
         credential: &Credential,
         secrets: &SealedSecrets,
-        most: u32,
+        max: u32,
     ) -> Result<CredentialStored, StoreError>;
 
     /// Returns the project's credential.
@@ -96,8 +96,8 @@ pub trait CredentialRepository: Send + Sync {
     /// Deletes a credential with its secrets; returns whether it existed.
     async fn delete(&self, id: CredentialId) -> Result<bool, StoreError>;
 
-    /// Returns up to `most` secrets that are sealed with another key than `key`.
-    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<SealedSecret>, StoreError>;
+    /// Returns up to `max` secrets that are sealed with another key than `key`.
+    async fn sealed_with_other_key(&self, key: KeyId, max: u32) -> Result<Vec<SealedSecret>, StoreError>;
 
     /// Replaces `current` by `next`, unless it was changed meanwhile.
     async fn reseal(&self, current: &SealedSecret, next: &[u8]) -> Result<(), StoreError>;

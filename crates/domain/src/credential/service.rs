@@ -43,7 +43,7 @@ pub struct CredentialDeps {
     /// The source of identifiers.
     pub ids: Arc<dyn IdSource>,
     /// The maximum number of credentials of a project.
-    pub most: u32,
+    pub max: u32,
 }
 
 /// The use cases of credentials.
@@ -72,7 +72,7 @@ impl Credentials {
         new: NewCredential,
     ) -> Result<(Credential, Option<TotpCode>), CredentialError> {
         let (credential, secrets, totp) = self.draft(scope, new)?;
-        match self.deps.credentials.create(&credential, &secrets, self.deps.most).await? {
+        match self.deps.credentials.create(&credential, &secrets, self.deps.max).await? {
             CredentialStored::Yes => {
                 let now = credential.created_at;
                 Ok((credential, totp.map(|secret| secret.code(now))))
@@ -117,7 +117,7 @@ impl Credentials {
         new: NewCredential,
     ) -> Result<CollectedCredential, CredentialError> {
         let (credential, secrets, _) = self.draft(scope, new)?;
-        Ok(CollectedCredential::New { credential: Box::new(credential), secrets, most: self.deps.most })
+        Ok(CollectedCredential::New { credential: Box::new(credential), secrets, max: self.deps.max })
     }
 
     /// Returns the values of a login as a change of a credential, which is stored with the end of the login.
@@ -241,16 +241,16 @@ impl Credentials {
     pub async fn reseal(&self) -> Result<Resealed, CredentialError> {
         let (sealer, mut resealed) = (&*self.deps.sealer, Resealed::default());
         loop {
-            let looked_at = resealed.looked_at();
+            let processed = resealed.processed();
             for one in &self.deps.credentials.sealed_with_other_key(sealer.current()?, resealed.batch()).await? {
                 if let Some(next) =
-                    resealed.anew(sealer, Credential::place(one.credential, &one.secret), &one.sealed)?
+                    resealed.reseal_value(sealer, Credential::place(one.credential, &one.secret), &one.sealed)?
                 {
                     self.deps.credentials.reseal(one, &next).await?;
                     resealed.done += 1;
                 }
             }
-            if resealed.looked_at() == looked_at {
+            if resealed.processed() == processed {
                 return Ok(resealed);
             }
         }

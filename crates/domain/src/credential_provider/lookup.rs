@@ -94,7 +94,7 @@ impl CredentialProviders {
     /// Returns the enabled providers of the scope by priority.
     pub(super) async fn enabled(&self, scope: ProviderScope) -> Result<Vec<CredentialProvider>, StoreError> {
         let mut providers = self.deps.providers.enabled(scope.organization).await?;
-        providers.retain(|provider| provider.is_lent(scope));
+        providers.retain(|provider| provider.is_shared_with(scope));
         Ok(providers)
     }
 
@@ -108,7 +108,7 @@ impl CredentialProviders {
             Ok(id) => self.deps.providers.find(scope.organization, id).await?,
             Err(_) => self.deps.providers.named(scope.organization, name).await?,
         };
-        Ok(found.filter(|provider| provider.is_lent(scope)))
+        Ok(found.filter(|provider| provider.is_shared_with(scope)))
     }
 
     async fn enabled_by_name(&self, scope: ProviderScope, name: &str) -> Result<CredentialProvider, FindError> {

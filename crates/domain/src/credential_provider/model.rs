@@ -88,7 +88,7 @@ impl CredentialProvider {
 
     /// Returns whether logins in this scope may use the provider.
     #[must_use]
-    pub fn is_lent(&self, scope: ProviderScope) -> bool {
+    pub fn is_shared_with(&self, scope: ProviderScope) -> bool {
         self.organization == scope.organization && scope.project.is_none_or(|project| self.projects.contains(&project))
     }
 

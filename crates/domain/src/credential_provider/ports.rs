@@ -60,9 +60,9 @@ pub enum ProviderDeleted {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait CredentialProviderRepository: Send + Sync {
-    /// Stores a new provider with a priority after all others, if the organization has fewer than `most`. The priority
+    /// Stores a new provider with a priority after all others, if the organization has fewer than `max`. The priority
     /// of `provider` is ignored.
-    async fn create(&self, provider: &CredentialProvider, most: u32) -> Result<ProviderStored, StoreError>;
+    async fn create(&self, provider: &CredentialProvider, max: u32) -> Result<ProviderStored, StoreError>;
 
     /// Returns the organization's provider.
     async fn find(
@@ -102,11 +102,11 @@ pub trait CredentialProviderRepository: Send + Sync {
         id: CredentialProviderId,
     ) -> Result<ProviderDeleted, StoreError>;
 
-    /// Returns up to `most` tokens that are sealed with another key than `key`.
+    /// Returns up to `max` tokens that are sealed with another key than `key`.
     async fn sealed_with_other_key(
         &self,
         key: KeyId,
-        most: u32,
+        max: u32,
     ) -> Result<Vec<(CredentialProviderId, Vec<u8>)>, StoreError>;
 
     /// Replaces `current` by `next`, unless it was changed meanwhile.
@@ -169,7 +169,7 @@ pub enum ProviderFault {
     NotConfigured(String),
     /// The provider failed recently and is in its backoff.
     #[error("the store failed and is not asked again for {seconds} s: {last}")]
-    Resting {
+    BackingOff {
         /// The remaining backoff, in seconds.
         seconds: u64,
         /// The last error.

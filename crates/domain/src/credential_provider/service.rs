@@ -50,7 +50,7 @@ pub struct ProviderDeps {
     /// The configuration.
     pub settings: ProviderSettings,
     /// The maximum number of providers of an organization.
-    pub most: u32,
+    pub max: u32,
 }
 
 /// The result of testing a provider.
@@ -101,7 +101,7 @@ impl CredentialProviders {
             created_at: now,
             updated_at: now,
         };
-        match self.deps.providers.create(&provider, self.deps.most).await? {
+        match self.deps.providers.create(&provider, self.deps.max).await? {
             ProviderStored::Yes(priority) => {
                 provider.priority = priority;
                 Ok(provider)
@@ -215,14 +215,14 @@ impl CredentialProviders {
     pub async fn reseal(&self) -> Result<Resealed, ProviderError> {
         let (sealer, mut resealed) = (&*self.deps.sealer, Resealed::default());
         loop {
-            let looked_at = resealed.looked_at();
+            let processed = resealed.processed();
             for (id, sealed) in &self.deps.providers.sealed_with_other_key(sealer.current()?, resealed.batch()).await? {
-                if let Some(next) = resealed.anew(sealer, CredentialProvider::seal_place(*id), sealed)? {
+                if let Some(next) = resealed.reseal_value(sealer, CredentialProvider::seal_place(*id), sealed)? {
                     self.deps.providers.reseal(*id, sealed, &next).await?;
                     resealed.done += 1;
                 }
             }
-            if resealed.looked_at() == looked_at {
+            if resealed.processed() == processed {
                 return Ok(resealed);
             }
         }

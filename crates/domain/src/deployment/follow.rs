@@ -38,7 +38,7 @@ pub struct FollowDeps {
     /// The stored lines.
     pub lines: Arc<dyn LineStore>,
     /// The notifications of changes.
-    pub news: Arc<dyn ChangeNotifier>,
+    pub notifier: Arc<dyn ChangeNotifier>,
 }
 
 /// A follower of one deployment or invocation.
@@ -65,7 +65,7 @@ impl Follower {
     #[must_use]
     pub fn new(deps: FollowDeps, subject: Subject, since: Option<OffsetDateTime>) -> Self {
         // Subscribed before the first read, so that no change is missed.
-        let waiting = deps.news.expect(subject);
+        let waiting = deps.notifier.expect(subject);
         Self { deps, subject, waiting, since, from: 0, last_event: None, next: VecDeque::new(), over: false }
     }
 
@@ -105,7 +105,7 @@ impl Follower {
             self.next.extend(records.iter().cloned());
             self.last_event = Some(event.clone());
         }
-        let span = LineRange { from: self.from, since: self.since, most: MAX_PARALLEL };
+        let span = LineRange { from: self.from, since: self.since, max: MAX_PARALLEL };
         let lines = self.deps.lines.page(self.subject, span).await?;
         let more = lines.len() == MAX_PARALLEL as usize;
         if let Some(last) = lines.last() {

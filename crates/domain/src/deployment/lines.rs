@@ -111,10 +111,10 @@ mod tests {
 
     #[test]
     fn empty_lines_count_towards_the_limit() {
-        let most = Line::MAX_BYTES_IN_ALL / Line::MIN_BYTES;
-        let lines: Vec<Line> = (0..2 * most).map(|number| line(number, "")).collect();
+        let max = Line::MAX_BYTES_IN_ALL / Line::MIN_BYTES;
+        let lines: Vec<Line> = (0..2 * max).map(|number| line(number, "")).collect();
         let (taken, stored) = keep(StoredLines::default(), &lines, &mut StorageRoom::unbounded());
         assert!(stored.full);
-        assert_eq!(taken.len() as u64, most + 1);
+        assert_eq!(taken.len() as u64, max + 1);
     }
 }

@@ -84,7 +84,7 @@ pub struct SealedDeploymentSecret {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait DeploymentRepository: Send + Sync {
-    /// Stores a new deployment with its secrets and its API key, if the project has fewer than `most` that have not
+    /// Stores a new deployment with its secrets and its API key, if the project has fewer than `max` that have not
     /// ended.
     async fn create(
         &self,
@@ -92,7 +92,7 @@ pub trait DeploymentRepository: Send + Sync {
         deployment: &Deployment,
         secrets: &SealedDeployment,
         key: &ApiKey,
-        most: u32,
+        max: u32,
     ) -> Result<DeploymentStored, StoreError>;
 
     /// Returns the project's deployment.
@@ -127,7 +127,7 @@ pub trait DeploymentRepository: Send + Sync {
         apps: &[AppVersion],
     ) -> Result<Registered, StoreError>;
 
-    /// Returns up to `most` deployments that `node` may build: queued ones, those whose lease is over at `now`, and
+    /// Returns up to `max` deployments that `node` may build: queued ones, those whose lease is over at `now`, and
     /// those that the node itself holds with a lease that is over before `own_before`. The oldest of every project
     /// comes before the second of any, and so on.
     async fn due(
@@ -135,14 +135,14 @@ pub trait DeploymentRepository: Send + Sync {
         node: NodeId,
         now: OffsetDateTime,
         own_before: OffsetDateTime,
-        most: u32,
+        max: u32,
     ) -> Result<Vec<Deployment>, StoreError>;
 
     /// Extends the lease with this number; returns `false` if the lease is no longer in force.
     async fn renew(&self, id: DeploymentId, number: u32, until: OffsetDateTime) -> Result<bool, StoreError>;
 
-    /// Returns up to `most` running deployments, the last invoked or registered ones first.
-    async fn running(&self, most: u32) -> Result<Vec<Deployment>, StoreError>;
+    /// Returns up to `max` running deployments, the last invoked or registered ones first.
+    async fn running(&self, max: u32) -> Result<Vec<Deployment>, StoreError>;
 
     /// Returns the apps that a deployment registered.
     async fn apps_of(&self, id: DeploymentId) -> Result<Vec<AppVersion>, StoreError>;
@@ -167,15 +167,15 @@ pub trait DeploymentRepository: Send + Sync {
     /// Returns those of `ids` whose source is still needed: they are not built and have not ended.
     async fn unbuilt(&self, ids: &[DeploymentId]) -> Result<Vec<DeploymentId>, StoreError>;
 
-    /// Releases and returns up to `most` artifacts whose deployments all ended before `before`, in projects without a
+    /// Releases and returns up to `max` artifacts whose deployments all ended before `before`, in projects without a
     /// build in progress. No deployment refers to them from then on.
-    async fn release_artifacts(&self, before: OffsetDateTime, most: u32) -> Result<Vec<String>, StoreError>;
+    async fn release_artifacts(&self, before: OffsetDateTime, max: u32) -> Result<Vec<String>, StoreError>;
 
     /// Returns those of the artifacts that no deployment refers to.
     async fn unnamed_artifacts(&self, artifacts: &[String]) -> Result<Vec<String>, StoreError>;
 
-    /// Returns up to `most` secrets that are sealed with another key than `key`.
-    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<SealedDeploymentSecret>, StoreError>;
+    /// Returns up to `max` secrets that are sealed with another key than `key`.
+    async fn sealed_with_other_key(&self, key: KeyId, max: u32) -> Result<Vec<SealedDeploymentSecret>, StoreError>;
 
     /// Replaces `current` by `next`, unless it was changed meanwhile.
     async fn reseal(&self, current: &SealedDeploymentSecret, next: &[u8]) -> Result<(), StoreError>;
@@ -212,7 +212,7 @@ pub struct LineRange {
     /// The earliest time of writing.
     pub since: Option<OffsetDateTime>,
     /// The maximum number of lines.
-    pub most: u32,
+    pub max: u32,
 }
 
 /// The port to the stored lines.
@@ -229,9 +229,9 @@ pub trait LineStore: Send + Sync {
     /// Returns the lines in order.
     async fn page(&self, subject: Subject, span: LineRange) -> Result<Vec<Line>, StoreError>;
 
-    /// Deletes lines of up to `most` builds and invocations whose last line was written before `before`, as many as can
+    /// Deletes lines of up to `max` builds and invocations whose last line was written before `before`, as many as can
     /// be deleted in a short time. Returns the number of deleted lines, 0 if none are left.
-    async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError>;
+    async fn forget(&self, before: OffsetDateTime, max: u32) -> Result<usize, StoreError>;
 }
 
 /// The reason why a wait ended.

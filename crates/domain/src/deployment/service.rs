@@ -40,7 +40,7 @@ pub struct DeploymentDeps {
     /// The store of log lines.
     pub lines: Arc<dyn LineStore>,
     /// The notifications of changes.
-    pub news: Arc<dyn ChangeNotifier>,
+    pub notifier: Arc<dyn ChangeNotifier>,
     /// The blob store of archives.
     pub blobs: Arc<dyn BlobStore>,
     /// Inspects uploaded archives.
@@ -56,7 +56,7 @@ pub struct DeploymentDeps {
     /// The rules of this installation.
     pub rules: DeploymentRules,
     /// The maximum number of deployments of a project that have not ended.
-    pub most: u32,
+    pub max: u32,
 }
 
 impl DeploymentDeps {
@@ -65,7 +65,7 @@ impl DeploymentDeps {
             deployments: self.deployments.clone(),
             invocations: self.invocations.clone(),
             lines: self.lines.clone(),
-            news: self.news.clone(),
+            notifier: self.notifier.clone(),
         }
     }
 }
@@ -157,7 +157,7 @@ impl Deployments {
             updated_at: now,
         };
         let rows = &self.deps.deployments;
-        match rows.create(scope.organization(), &deployment, &secrets, &key.key, self.deps.most).await? {
+        match rows.create(scope.organization(), &deployment, &secrets, &key.key, self.deps.max).await? {
             DeploymentStored::Yes => Ok(deployment),
             DeploymentStored::LimitExceeded(limit) => Err(limit.into()),
             DeploymentStored::ProjectGone => Err(DeploymentError::ProjectDeleted),
@@ -290,14 +290,16 @@ impl Deployments {
 pub async fn reseal(deployments: &dyn DeploymentRepository, sealer: &dyn Sealer) -> Result<Resealed, DeploymentError> {
     let mut resealed = Resealed::default();
     loop {
-        let looked_at = resealed.looked_at();
+        let processed = resealed.processed();
         for one in &deployments.sealed_with_other_key(sealer.current()?, resealed.batch()).await? {
-            if let Some(next) = resealed.anew(sealer, Deployment::place(one.deployment, &one.secret), &one.sealed)? {
+            if let Some(next) =
+                resealed.reseal_value(sealer, Deployment::place(one.deployment, &one.secret), &one.sealed)?
+            {
                 deployments.reseal(one, &next).await?;
                 resealed.done += 1;
             }
         }
-        if resealed.looked_at() == looked_at {
+        if resealed.processed() == processed {
             return Ok(resealed);
         }
     }

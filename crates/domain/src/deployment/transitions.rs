@@ -23,7 +23,7 @@ pub enum DeploymentEvent {
     /// The deployment cannot be built, or its apps cannot be registered.
     BuildFailed(String),
     /// The processes of the deployment failed.
-    Fell(String),
+    ProcessesFailed(String),
     /// A caller stops the deployment.
     Stop,
     /// A later deployment replaced one of its apps.
@@ -38,7 +38,7 @@ impl DeploymentEvent {
             Self::Take(_) => "take",
             Self::Built { .. } => "built",
             Self::BuildFailed(_) => "build failed",
-            Self::Fell(_) => "fell",
+            Self::ProcessesFailed(_) => "processes failed",
             Self::Stop => "stop",
             Self::Replaced(_) => "replaced",
         }
@@ -89,11 +89,13 @@ impl Deployment {
             (InProgress, E::Built { checksum, artifact }) => {
                 Self { source_checksum: Some(checksum.clone()), artifact: Some(artifact.clone()), ..to(Running, None) }
             }
-            (Queued | InProgress, E::BuildFailed(why)) | (Running, E::Fell(why)) => to(Failed, Some(why.clone())),
+            (Queued | InProgress, E::BuildFailed(why)) | (Running, E::ProcessesFailed(why)) => {
+                to(Failed, Some(why.clone()))
+            }
             (Queued | InProgress | Running, E::Stop) => to(Stopped, Some("stopped by request".to_owned())),
             (Running, E::Replaced(by)) => to(Stopped, Some(format!("replaced by deployment {by}"))),
-            (Queued, E::Built { .. } | E::Fell(_) | E::Replaced(_))
-            | (InProgress, E::Take(_) | E::Fell(_) | E::Replaced(_))
+            (Queued, E::Built { .. } | E::ProcessesFailed(_) | E::Replaced(_))
+            | (InProgress, E::Take(_) | E::ProcessesFailed(_) | E::Replaced(_))
             | (Running, E::Take(_) | E::Built { .. } | E::BuildFailed(_))
             | (Failed | Stopped, _) => {
                 return Err(DeploymentRefused { id: self.id, status: self.status, event: event.name() });

@@ -50,8 +50,8 @@ pub struct ExtensionFilter {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ExtensionRepository: Send + Sync {
-    /// Stores a new extension if the project has fewer than `most`.
-    async fn create(&self, extension: &Extension, most: u32) -> Result<ExtensionStored, StoreError>;
+    /// Stores a new extension if the project has fewer than `max`.
+    async fn create(&self, extension: &Extension, max: u32) -> Result<ExtensionStored, StoreError>;
 
     /// Returns the project's extension.
     async fn find(&self, project: ProjectId, which: &IdOrName<ExtensionId>) -> Result<Option<Extension>, StoreError>;

@@ -47,7 +47,7 @@ pub struct ExtensionDeps {
     /// The source of identifiers.
     pub ids: Arc<dyn IdSource>,
     /// The maximum number of extensions of a project.
-    pub most: u32,
+    pub max: u32,
 }
 
 /// The use cases of extensions.
@@ -105,7 +105,7 @@ impl Extensions {
         // The blob is stored first, so that every row has its blob.
         let key = Extension::blob(extension.id);
         self.deps.blobs.put(&key, content).await?;
-        let stored = self.deps.extensions.create(&extension, self.deps.most).await;
+        let stored = self.deps.extensions.create(&extension, self.deps.max).await;
         if !matches!(stored, Ok(ExtensionStored::Yes) | Err(_)) {
             self.deps.blobs.delete(&key).await?;
         }

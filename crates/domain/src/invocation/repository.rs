@@ -74,24 +74,24 @@ pub trait InvocationRepository: Send + Sync {
     /// Stores `next` only if the row still has the status of `current`.
     async fn replace(&self, current: &Invocation, next: &Invocation) -> Result<Replaced, StoreError>;
 
-    /// Returns up to `most` queued invocations, the oldest of every project before the second of any, and so on.
-    async fn queued(&self, most: u32) -> Result<Vec<Invocation>, StoreError>;
+    /// Returns up to `max` queued invocations, the oldest of every project before the second of any, and so on.
+    async fn queued(&self, max: u32) -> Result<Vec<Invocation>, StoreError>;
 
     /// Returns the running invocations of a node.
     async fn running_on(&self, node: NodeId) -> Result<Vec<Invocation>, StoreError>;
 
-    /// Returns up to `most` unfinished invocations whose deadline has passed at `now`.
-    async fn overdue(&self, now: OffsetDateTime, most: u32) -> Result<Vec<Invocation>, StoreError>;
+    /// Returns up to `max` unfinished invocations whose deadline has passed at `now`.
+    async fn overdue(&self, now: OffsetDateTime, max: u32) -> Result<Vec<Invocation>, StoreError>;
 
     /// Returns the unfinished invocations of a deployment.
     async fn unfinished_of(&self, deployment: DeploymentId) -> Result<Vec<Invocation>, StoreError>;
 
-    /// Returns up to `most` unfinished invocations of deployments that have ended.
-    async fn stranded(&self, most: u32) -> Result<Vec<Invocation>, StoreError>;
+    /// Returns up to `max` unfinished invocations of deployments that have ended.
+    async fn stranded(&self, max: u32) -> Result<Vec<Invocation>, StoreError>;
 
-    /// Returns up to `most` cancelled invocations with sessions that have not ended.
-    async fn canceled_with_sessions(&self, most: u32) -> Result<Vec<InvocationId>, StoreError>;
+    /// Returns up to `max` cancelled invocations with sessions that have not ended.
+    async fn canceled_with_sessions(&self, max: u32) -> Result<Vec<InvocationId>, StoreError>;
 
-    /// Deletes up to `most` invocations that ended before `before` and have no active session; returns their number.
-    async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError>;
+    /// Deletes up to `max` invocations that ended before `before` and have no active session; returns their number.
+    async fn forget(&self, before: OffsetDateTime, max: u32) -> Result<usize, StoreError>;
 }

@@ -148,13 +148,13 @@ impl Runs {
         })
     }
 
-    /// Returns up to `most` deployments that this node should hold ready.
+    /// Returns up to `max` deployments that this node should hold ready.
     ///
     /// # Errors
     /// Returns the error of the store.
-    pub async fn wanted(&self, most: u32) -> Result<Vec<Runnable>, StoreError> {
+    pub async fn wanted(&self, max: u32) -> Result<Vec<Runnable>, StoreError> {
         let mut wanted = Vec::new();
-        for deployment in self.deployments.running(most).await? {
+        for deployment in self.deployments.running(max).await? {
             let known = self.ready().get(&deployment.id).cloned();
             match known {
                 Some(runnable) => wanted.push(runnable),
@@ -260,7 +260,7 @@ impl Runs {
     /// # Errors
     /// Returns the error of the store; the call may be repeated.
     pub async fn mark_deployment_failed(&self, failed_deployment: &FailedDeployment) -> Result<(), StoreError> {
-        let event = DeploymentEvent::Fell(failed_deployment.reason.clone());
+        let event = DeploymentEvent::ProcessesFailed(failed_deployment.reason.clone());
         self.builds.deployments().end(failed_deployment.deployment, &event).await.map(|_| ())
     }
 

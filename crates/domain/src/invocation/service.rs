@@ -62,7 +62,7 @@ pub struct InvocationDeps {
     /// The store of log lines.
     pub lines: Arc<dyn LineStore>,
     /// The notifications of changes of invocations.
-    pub news: Arc<dyn ChangeNotifier>,
+    pub notifier: Arc<dyn ChangeNotifier>,
     /// The use cases of sessions, for the browsers of invocations.
     pub sessions: Sessions,
     /// The wall clock.
@@ -127,7 +127,7 @@ impl Invocations {
             finished_at: None,
         };
         // Subscribes before storing, so that no notification is missed.
-        let waiting = self.deps.news.expect(Subject::Invocation(invocation.id));
+        let waiting = self.deps.notifier.expect(Subject::Invocation(invocation.id));
         match self.deps.invocations.create(scope.organization(), &invocation).await? {
             InvocationStored::Yes => Ok(AcceptedInvocation { invocation, waiting }),
             InvocationStored::LimitExceeded(limit) => Err(limit.into()),
@@ -231,7 +231,7 @@ impl Invocations {
             deployments: self.deps.deployments.clone(),
             invocations: self.deps.invocations.clone(),
             lines: self.deps.lines.clone(),
-            news: self.deps.news.clone(),
+            notifier: self.deps.notifier.clone(),
         };
         Ok(Follower::new(deps, Subject::Invocation(id), since))
     }

@@ -77,8 +77,8 @@ pub struct ProfileFilter {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ProfileRepository: Send + Sync {
-    /// Stores a new profile if its project has fewer than `most`.
-    async fn create(&self, profile: &Profile, most: u32) -> Result<ProfileStored, StoreError>;
+    /// Stores a new profile if its project has fewer than `max`.
+    async fn create(&self, profile: &Profile, max: u32) -> Result<ProfileStored, StoreError>;
 
     /// Returns the profile.
     async fn find(&self, scope: &Scope, which: &IdOrName<ProfileId>) -> Result<Option<Profile>, StoreError>;
@@ -122,8 +122,8 @@ pub trait ProfileRepository: Send + Sync {
     /// Returns those of `ids` that are stored.
     async fn known(&self, ids: &[ProfileVersionId]) -> Result<Vec<ProfileVersionId>, StoreError>;
 
-    /// Returns up to `most` versions whose key is not sealed with `key`.
-    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<ProfileVersion>, StoreError>;
+    /// Returns up to `max` versions whose key is not sealed with `key`.
+    async fn sealed_with_other_key(&self, key: KeyId, max: u32) -> Result<Vec<ProfileVersion>, StoreError>;
 
     /// Replaces the key of the version by `next` if it is still `current`.
     async fn reseal(&self, id: ProfileVersionId, current: &[u8], next: &[u8]) -> Result<(), StoreError>;

@@ -26,17 +26,17 @@ pub(crate) enum NotSaved {
     Machine(#[from] OperationError),
     /// The node of the session is lost, with the browser.
     #[error("its node is gone")]
-    NodeGone,
+    NodeLost,
     /// The user data could not be stored. A retry may succeed.
     #[error("the browser's state could not be stored: {0}")]
-    Keeping(StoreVersionError),
+    Storing(StoreVersionError),
 }
 
 impl From<StoreVersionError> for NotSaved {
     fn from(error: StoreVersionError) -> Self {
         match error {
             StoreVersionError::Blob(BlobError::Content(error)) => Self::Machine(error),
-            other => Self::Keeping(other),
+            other => Self::Storing(other),
         }
     }
 }

@@ -46,17 +46,17 @@ pub struct Profiles {
     stored: ProfileVersions,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
-    most: u32,
+    max: u32,
 }
 
 impl Profiles {
     /// The default maximum of profiles of a project.
     pub const DEFAULT_MAX: u32 = 1000;
 
-    /// Creates the use cases; a project may have at most `most` profiles.
+    /// Creates the use cases; a project may have at most `max` profiles.
     #[must_use]
-    pub fn new(stored: ProfileVersions, clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>, most: u32) -> Self {
-        Self { stored, clock, ids, most }
+    pub fn new(stored: ProfileVersions, clock: Arc<dyn Clock>, ids: Arc<dyn IdSource>, max: u32) -> Self {
+        Self { stored, clock, ids, max }
     }
 
     /// Creates a profile, which is empty until a session saves its changes.
@@ -79,7 +79,7 @@ impl Profiles {
             updated_at: now,
             last_used_at: None,
         };
-        match (self.stored.rows().create(&profile, self.most).await?, &profile.name) {
+        match (self.stored.rows().create(&profile, self.max).await?, &profile.name) {
             (ProfileStored::Yes, _) => Ok(profile),
             (ProfileStored::NameTaken, Some(name)) => Err(name_taken(name).into()),
             (ProfileStored::NameTaken, None) => unreachable!("a profile without a name takes none"),
@@ -186,16 +186,16 @@ impl Profiles {
     pub async fn reseal(&self, sealer: &dyn Sealer) -> Result<Resealed, ProfileError> {
         let mut resealed = Resealed::default();
         loop {
-            let looked_at = resealed.looked_at();
+            let processed = resealed.processed();
             for version in &self.stored.rows().sealed_with_other_key(sealer.current()?, resealed.batch()).await? {
                 if let Some(next) =
-                    resealed.anew(sealer, ProfileVersion::place(version.profile, version.id), &version.key)?
+                    resealed.reseal_value(sealer, ProfileVersion::place(version.profile, version.id), &version.key)?
                 {
                     self.stored.rows().reseal(version.id, &version.key, &next).await?;
                     resealed.done += 1;
                 }
             }
-            if resealed.looked_at() == looked_at {
+            if resealed.processed() == processed {
                 return Ok(resealed);
             }
         }

@@ -246,9 +246,9 @@ fn parse_limit(fields: &mut Fields, name: &str, value: Option<Option<i64>>, abov
         None | Some(0) => return Some(None),
         Some(value) => value,
     };
-    let most = above.unwrap_or(MAX_LIMIT);
-    let parsed = u32::try_from(value).ok().filter(|value| (1..=most).contains(value));
-    let bad = || InvalidValue::new(FieldCode::OutOfRange, format!("must be from 0 to {most}"));
+    let max = above.unwrap_or(MAX_LIMIT);
+    let parsed = u32::try_from(value).ok().filter(|value| (1..=max).contains(value));
+    let bad = || InvalidValue::new(FieldCode::OutOfRange, format!("must be from 0 to {max}"));
     fields.take(name, parsed.ok_or_else(bad)).map(Some)
 }
 

@@ -67,8 +67,8 @@ pub struct ProxyChecked {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait ProxyRepository: Send + Sync {
-    /// Stores a new proxy if the project has fewer than `most`.
-    async fn create(&self, proxy: &Proxy, most: u32) -> Result<ProxyStored, StoreError>;
+    /// Stores a new proxy if the project has fewer than `max`.
+    async fn create(&self, proxy: &Proxy, max: u32) -> Result<ProxyStored, StoreError>;
 
     /// Returns the project's proxy.
     async fn find(&self, project: ProjectId, id: ProxyId) -> Result<Option<Proxy>, StoreError>;
@@ -92,11 +92,11 @@ pub trait ProxyRepository: Send + Sync {
     /// Deletes the proxy, unless a pool or an auth connection uses it.
     async fn delete(&self, project: ProjectId, id: ProxyId, at: OffsetDateTime) -> Result<ProxyDeleted, StoreError>;
 
-    /// Claims up to `most` proxies for a check that were not claimed since `before`. Each is claimed by one server.
-    async fn due(&self, before: OffsetDateTime, now: OffsetDateTime, most: u32) -> Result<Vec<Proxy>, StoreError>;
+    /// Claims up to `max` proxies for a check that were not claimed since `before`. Each is claimed by one server.
+    async fn due(&self, before: OffsetDateTime, now: OffsetDateTime, max: u32) -> Result<Vec<Proxy>, StoreError>;
 
-    /// Returns up to `most` passwords, also of deleted proxies, that are not sealed with `key`.
-    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<(ProxyId, Vec<u8>)>, StoreError>;
+    /// Returns up to `max` passwords, also of deleted proxies, that are not sealed with `key`.
+    async fn sealed_with_other_key(&self, key: KeyId, max: u32) -> Result<Vec<(ProxyId, Vec<u8>)>, StoreError>;
 
     /// Replaces the sealed password by `next` if it is still `current`.
     async fn reseal(&self, id: ProxyId, current: &[u8], next: &[u8]) -> Result<(), StoreError>;

@@ -52,7 +52,7 @@ pub struct ProxyDeps {
     /// The gateways of rented proxy services.
     pub upstreams: Arc<ProxyGateways>,
     /// The maximum number of proxies per project.
-    pub most: u32,
+    pub max: u32,
 }
 
 /// The use cases of proxies.
@@ -99,7 +99,7 @@ impl Proxies {
         let found = self.look(&self.open(&proxy)?, None).await?;
         (proxy.status, proxy.failure) = (found.status, found.failure);
         (proxy.last_checked, proxy.ip_address) = (Some(found.at), found.ip_address);
-        match self.deps.proxies.create(&proxy, self.deps.most).await? {
+        match self.deps.proxies.create(&proxy, self.deps.max).await? {
             ProxyStored::Yes => Ok(proxy),
             ProxyStored::LimitExceeded(limit) => Err(limit.into()),
             ProxyStored::ProjectGone => Err(UseCaseError::ProjectDeleted),
@@ -205,13 +205,13 @@ impl Proxies {
         ProxyChecked { status: ProxyStatus::Unavailable, failure: Some(failure), ip_address: None, at }
     }
 
-    /// Checks up to `most` proxies of any project that are due, and returns their number. One server checks each.
+    /// Checks up to `max` proxies of any project that are due, and returns their number. One server checks each.
     ///
     /// # Errors
     /// See [`UseCaseError`]; later calls do the rest.
-    pub async fn check_due(&self, most: u32) -> Result<usize, UseCaseError> {
+    pub async fn check_due(&self, max: u32) -> Result<usize, UseCaseError> {
         let now = self.deps.clock.now();
-        let due = self.deps.proxies.due(now - Self::CHECKED_EVERY, now, most).await?;
+        let due = self.deps.proxies.due(now - Self::CHECKED_EVERY, now, max).await?;
         let taken = due.len();
         for proxy in due {
             // A proxy that cannot be opened is unavailable for every session.
@@ -231,14 +231,14 @@ impl Proxies {
     pub async fn reseal(&self) -> Result<Resealed, UseCaseError> {
         let (sealer, mut resealed) = (&*self.deps.sealer, Resealed::default());
         loop {
-            let looked_at = resealed.looked_at();
+            let processed = resealed.processed();
             for (id, sealed) in &self.deps.proxies.sealed_with_other_key(sealer.current()?, resealed.batch()).await? {
-                if let Some(next) = resealed.anew(sealer, Proxy::place(*id), sealed)? {
+                if let Some(next) = resealed.reseal_value(sealer, Proxy::place(*id), sealed)? {
                     self.deps.proxies.reseal(*id, sealed, &next).await?;
                     resealed.done += 1;
                 }
             }
-            if resealed.looked_at() == looked_at {
+            if resealed.processed() == processed {
                 return Ok(resealed);
             }
         }

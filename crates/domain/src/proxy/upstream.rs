@@ -25,7 +25,7 @@ pub enum BadUpstream {
     Template,
     /// The protocol cannot transport the credentials.
     #[error("the user name may hold no colon, and neither it nor the password a control character")]
-    Unspeakable,
+    UnsupportedCharacters,
     /// SOCKS requires a user name and a password, or neither.
     #[error("SOCKS sends a user name and a password, or neither")]
     HalfCredentials,
@@ -84,7 +84,7 @@ impl Upstream {
         let password = url.password().map(|text| Template::parse(&decoded(text)?)).transpose()?;
         let colon = protocol != ProxyProtocol::Socks5 && username.holds(|c| c == ':');
         if colon || username.holds(char::is_control) || password.as_ref().is_some_and(|it| it.holds(char::is_control)) {
-            return Err(BadUpstream::Unspeakable);
+            return Err(BadUpstream::UnsupportedCharacters);
         }
         let half = username.0.is_empty() != password.is_none();
         if (protocol == ProxyProtocol::Socks5 && half) || (username.0.is_empty() && password.is_some()) {

@@ -63,7 +63,7 @@ impl SessionReplays {
     }
 
     /// Wakes the cleanup, which saves the recordings in the background.
-    pub(crate) fn remind(&self) {
+    pub(crate) fn wake_cleanup(&self) {
         if let Some(deps) = &self.deps {
             deps.pending_cleanup.wake();
         }

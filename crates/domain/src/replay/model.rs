@@ -74,8 +74,8 @@ impl NewReplay {
         let seconds = fields.take("max_duration_in_seconds", within(seconds, 1, Self::MAX_DURATION_SECONDS));
         let new = fields.finish_with(|| Some(Self { id, framerate: framerate?, max_duration_seconds: seconds? }))?;
         if new.framerate > Self::DRAWN_FRAMERATE {
-            let most = Self::DRAWN_FRAMERATE;
-            let message = format!("framerate: more than {most} need a graphics card, which no session here has");
+            let max = Self::DRAWN_FRAMERATE;
+            let message = format!("framerate: more than {max} need a graphics card, which no session here has");
             return Err(OperationError::NotSupported(message));
         }
         if record_audio {

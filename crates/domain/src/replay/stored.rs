@@ -64,9 +64,9 @@ impl ReplayArchive {
         if self.disk.is_low() {
             return Ok(Some(StorageLimit::Disk.message().to_owned()));
         }
-        let most = self.limits.most_bytes;
-        let room = most.saturating_sub(self.rows.stored_bytes().await?);
-        let why = || format!("the recordings of ended sessions take all of the {} MiB that they may", most >> 20);
+        let max = self.limits.most_bytes;
+        let room = max.saturating_sub(self.rows.stored_bytes().await?);
+        let why = || format!("the recordings of ended sessions take all of the {} MiB that they may", max >> 20);
         Ok((size_bytes > room).then(why))
     }
 

@@ -178,19 +178,19 @@ impl Activity {
 
     /// Returns the sessions that were used since the last call, with the times of their last use, for the store.
     #[must_use]
-    pub fn news(&self) -> Vec<(SessionId, OffsetDateTime)> {
+    pub fn take_changes(&self) -> Vec<(SessionId, OffsetDateTime)> {
         let (now, at) = (self.monotonic.monotonic_now(), self.clock.now());
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         for (id, entry) in &mut self.all().watched {
             if entry.open > 0 {
                 entry.last = now;
             }
             if entry.last > entry.stored {
                 entry.stored = entry.last;
-                news.push((*id, at - (now - entry.last)));
+                changes.push((*id, at - (now - entry.last)));
             }
         }
-        news
+        changes
     }
 }
 

@@ -112,7 +112,7 @@ pub trait SessionRepository: Send + Sync {
     async fn set_profile(&self, id: SessionId, profile: LoadedProfile) -> Result<bool, StoreError>;
 
     /// Stores the times at which sessions were last in use, unless later times are stored.
-    async fn note_activity(&self, news: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError>;
+    async fn note_activity(&self, changes: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError>;
 }
 
 /// The port to the open connections to this node's sessions.

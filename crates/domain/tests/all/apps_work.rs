@@ -46,7 +46,7 @@ impl World {
             deployments: deployments.clone(),
             invocations: invocations.clone(),
             lines: Arc::new(MockLineStore::new()),
-            news: Arc::new(MockChangeNotifier::new()),
+            notifier: Arc::new(MockChangeNotifier::new()),
             blobs: Arc::new(self.blobs),
             archives: Arc::new(self.archives),
             keys,
@@ -54,7 +54,7 @@ impl World {
             clock: clock.clone(),
             ids,
             rules: DeploymentRules { regions: Vec::new(), origins: Vec::new() },
-            most: 1,
+            max: 1,
         });
         let builds = Builds::new(use_cases.clone(), node_id(), "http://casement.example".to_owned());
         let runs = Runs::new(invocations, deployments, clock, builds.clone(), CallLimits::DEFAULT, 10);
@@ -384,8 +384,8 @@ async fn who_follows_a_call_reads_it_when_it_moves_and_not_with_every_line() {
     let mut lines = MockLineStore::new();
     let line = |number| Line { number, at: NOON, text: "x".to_owned() };
     lines.expect_page().returning(move |_, span| Ok(if span.from < 9 { vec![line(span.from)] } else { Vec::new() }));
-    let mut news = MockChangeNotifier::new();
-    news.expect_expect().returning(|_| {
+    let mut notifier = MockChangeNotifier::new();
+    notifier.expect_expect().returning(|_| {
         let mut waiting = MockChangeWaiter::new();
         waiting.expect_next().returning(|_| WakeReason::Changed);
         Box::new(waiting)
@@ -394,7 +394,7 @@ async fn who_follows_a_call_reads_it_when_it_moves_and_not_with_every_line() {
         deployments: Arc::new(MockDeploymentRepository::new()),
         invocations: Arc::new(invocations),
         lines: Arc::new(lines),
-        news: Arc::new(news),
+        notifier: Arc::new(notifier),
     };
     let mut follower = Follower::new(deps, Subject::Invocation(invocation(1).id), None);
     let mut reported = Vec::new();

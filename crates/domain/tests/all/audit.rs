@@ -222,7 +222,7 @@ fn few_among_many() -> MockAuditRepository {
         matching.map(record).take(limit as usize).collect()
     };
     let mut store = MockAuditRepository::new();
-    store.expect_far_behind().returning(move |_, _, after, count| {
+    store.expect_position_after().returning(move |_, _, after, count| {
         let from = number(after).unwrap_or(1_000_001);
         Ok((from > count).then(|| record(from - count).position()))
     });

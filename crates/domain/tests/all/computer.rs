@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use casement_domain::browser::{EngineError, EngineFault, Viewport};
 use casement_domain::computer::{
-    Action, ActionRequest, BatchItem, BrokeOff, ClickRequest, Computers, DragRequest, MockComputer, MousePath,
+    Action, ActionError, ActionRequest, BatchItem, ClickRequest, Computers, DragRequest, MockComputer, MousePath,
     MoveRequest, Point, PressRequest, ScrollRequest, TypeRequest, parse_batch, parse_clipboard,
 };
 use casement_domain::field::{FieldCode, InvalidInput};
@@ -160,7 +160,7 @@ fn hung() -> OperationError {
 #[tokio::test]
 async fn the_failed_action_of_a_batch_is_named_and_one_alone_keeps_its_error() {
     let mut computer = MockComputer::new();
-    computer.expect_perform().times(2).returning(|_, _, _| Err(BrokeOff { at: Some(1), error: hung() }));
+    computer.expect_perform().times(2).returning(|_, _, _| Err(ActionError { at: Some(1), error: hung() }));
     computer.expect_perform().times(1).returning(|_, _, _| Err(hung().into()));
     let computers = computers(computer);
     let items = || Some(vec![item("sleep", vec![sleep(1)]); 2]);

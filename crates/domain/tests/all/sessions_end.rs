@@ -175,16 +175,16 @@ async fn each_use_is_reported_once() {
     let clock = Arc::new(FixedClock::default());
     let activity = Activity::new(clock.clone(), clock.clone());
     activity.watch(&session(1));
-    assert_eq!(activity.news(), [], "nothing happened yet");
+    assert_eq!(activity.take_changes(), [], "nothing happened yet");
     clock.advance(Duration::SECOND);
     drop(activity.begin(session_id(1)));
-    assert_eq!(activity.news(), [(session_id(1), NOON + Duration::SECOND)]);
-    assert_eq!(activity.news(), [], "told already");
+    assert_eq!(activity.take_changes(), [(session_id(1), NOON + Duration::SECOND)]);
+    assert_eq!(activity.take_changes(), [], "told already");
     let open = activity.begin(session_id(1));
     clock.advance(Duration::SECOND);
-    assert_eq!(activity.news(), [(session_id(1), NOON + Duration::seconds(2))], "open is in use");
+    assert_eq!(activity.take_changes(), [(session_id(1), NOON + Duration::seconds(2))], "open is in use");
     drop(open);
-    assert_eq!(activity.news(), []);
+    assert_eq!(activity.take_changes(), []);
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn setting_the_wall_clock_does_not_change_idle_timeouts() {
         assert_eq!(activity.idle(), [], "{step}");
         // The stored time is that of the wall clock as it was set.
         drop(activity.begin(session_id(1)));
-        assert_eq!(activity.news(), [(session_id(1), NOON + step + Duration::seconds(59))]);
+        assert_eq!(activity.take_changes(), [(session_id(1), NOON + step + Duration::seconds(59))]);
         clock.step(step);
         clock.advance(Duration::seconds(60));
         assert_eq!(activity.idle(), [session_id(1)], "{step}");
@@ -218,7 +218,7 @@ async fn watching_again_keeps_the_clock_and_unwatched_sessions_have_none() {
     assert_eq!(activity.idle(), [], "still open after it was watched again");
     activity.forget(session_id(1));
     drop(open);
-    assert_eq!((activity.idle(), activity.news()), (vec![], vec![]));
+    assert_eq!((activity.idle(), activity.take_changes()), (vec![], vec![]));
 }
 
 #[tokio::test]

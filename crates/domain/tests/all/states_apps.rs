@@ -37,7 +37,7 @@ fn deployment_events() -> [DeploymentEvent; 6] {
         DeploymentEvent::Take(lease(node_id(), 2, LATER + Duration::MINUTE)),
         DeploymentEvent::Built { checksum: "cd".repeat(32), artifact: "kept".to_owned() },
         DeploymentEvent::BuildFailed("no".to_owned()),
-        DeploymentEvent::Fell("down".to_owned()),
+        DeploymentEvent::ProcessesFailed("down".to_owned()),
         DeploymentEvent::Stop,
         DeploymentEvent::Replaced(deployment(2).id),
     ]
@@ -50,7 +50,7 @@ fn deployment_row(event: &DeploymentEvent) -> [Option<DeploymentStatus>; 5] {
         DeploymentEvent::Take(_) => [Some(InProgress), None, None, None, None],
         DeploymentEvent::Built { .. } => [None, Some(Running), None, None, None],
         DeploymentEvent::BuildFailed(_) => [Some(Failed), Some(Failed), None, None, None],
-        DeploymentEvent::Fell(_) => [None, None, Some(Failed), None, None],
+        DeploymentEvent::ProcessesFailed(_) => [None, None, Some(Failed), None, None],
         DeploymentEvent::Stop => [Some(Stopped), Some(Stopped), Some(Stopped), None, None],
         DeploymentEvent::Replaced(_) => [None, None, Some(Stopped), None, None],
     }
@@ -73,7 +73,7 @@ fn a_deployment_moves_as_its_table_says_and_not_otherwise() {
                 DeploymentEvent::Built { checksum, artifact } => {
                     (expected.source_checksum, expected.artifact) = (Some(checksum.clone()), Some(artifact.clone()));
                 }
-                DeploymentEvent::BuildFailed(why) | DeploymentEvent::Fell(why) => {
+                DeploymentEvent::BuildFailed(why) | DeploymentEvent::ProcessesFailed(why) => {
                     expected.status_reason = Some(why.clone());
                 }
                 DeploymentEvent::Stop => expected.status_reason = Some("stopped by request".to_owned()),

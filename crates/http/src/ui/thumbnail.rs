@@ -23,7 +23,7 @@ pub(crate) async fn thumbnail(request: Request<ProjectKey>) -> Answer {
     let session = request.services().sessions.get(request.scope(), &request.path("id")?, false).await?;
     session.admits(request.scope().organization_wide)?;
     let slot = image_response::acquire_slot(&session).await?;
-    let screenshot = request.services().sessions.glance(&session).await?;
+    let screenshot = request.services().sessions.observer_screenshot(&session).await?;
     let thumbnail = tokio::task::spawn_blocking(move || scale_down(&screenshot)).await.map_err(ApiError::internal)?;
     let thumbnail =
         thumbnail.map_err(|error| ApiError::new(Code::BrowserUnavailable, "the picture is broken").caused_by(error))?;

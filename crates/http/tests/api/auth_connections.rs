@@ -111,8 +111,8 @@ async fn a_connection_is_created_with_defaults_and_with_its_profile_if_missing()
         assert_eq!(profile.name.as_ref().map(|name| name.as_str().to_owned()), Some("ann".to_owned()));
         Ok(ProfileStored::Yes)
     });
-    ports.auth_connections.expect_create().times(1).returning(|connection, most| {
-        assert_eq!((most, connection.settings.clone()), (500, Settings::default()));
+    ports.auth_connections.expect_create().times(1).returning(|connection, max| {
+        assert_eq!((max, connection.settings.clone()), (500, Settings::default()));
         assert_eq!((&*connection.domain, connection.status), ("shop.example", ConnectionStatus::NeedsAuth));
         Ok(ConnectionStored::Yes)
     });

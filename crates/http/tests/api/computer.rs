@@ -2,7 +2,7 @@
 
 use casement_domain::{
     browser::{EngineError, EngineFault},
-    computer::{Action, BrokeOff, Button, ClickKind, Point},
+    computer::{Action, ActionError, Button, ClickKind, Point},
     session_operation::OperationError,
     testing::{browser_id, session, session_id},
 };
@@ -103,7 +103,7 @@ async fn a_failure_states_what_failed() {
     ports
         .computer
         .expect_perform()
-        .returning(move |_, actions, _| Err(BrokeOff { at: Some(actions.len() - 1), error: hung().into() }));
+        .returning(move |_, actions, _| Err(ActionError { at: Some(actions.len() - 1), error: hung().into() }));
     ports.computer.expect_mouse().returning(move |_| Err(hung().into()));
     ports
         .computer

@@ -63,8 +63,8 @@ fn own_path(rest: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_provider_comes_last_and_its_token_is_stored_sealed() {
     let mut ports = Ports { provider_settings: settings(), ..Ports::default() };
-    ports.credential_providers.expect_create().returning(|provider, most| {
-        assert_eq!((most, provider.organization, provider.enabled), (100, organization_id(), true));
+    ports.credential_providers.expect_create().returning(|provider, max| {
+        assert_eq!((max, provider.organization, provider.enabled), (100, organization_id(), true));
         let opened = PlainSealer.open(&CredentialProvider::seal_place(provider.id), &provider.token).unwrap();
         assert_eq!(opened.expose_secret(), b"s3cr3t-token");
         Ok(ProviderStored::Yes(7))

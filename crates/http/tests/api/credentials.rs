@@ -41,8 +41,8 @@ fn code_at_noon() -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_credential_is_stored_sealed_and_only_the_names_of_its_values_are_returned() {
     let mut ports = Ports::default();
-    ports.credentials.expect_create().times(1).returning(|credential, secrets, most| {
-        assert_eq!((most, &*credential.domain), (1000, "shop.example"));
+    ports.credentials.expect_create().times(1).returning(|credential, secrets, max| {
+        assert_eq!((max, &*credential.domain), (1000, "shop.example"));
         let place = Credential::place(credential.id, &CredentialSecret::Value("password".to_owned()));
         let opened = PlainSealer.open(&place, &secrets.values["password"]).unwrap();
         assert_eq!(opened.expose_secret(), "hunter2 ünd".as_bytes());

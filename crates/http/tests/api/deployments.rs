@@ -30,8 +30,8 @@ async fn send(ports: Ports, parts: &[(&str, &[u8])]) -> Reply {
 fn storing(check: impl Fn(&Deployment) + Send + 'static) -> Ports {
     let mut ports = Ports::default();
     ports.packages.expect_put().returning(|_, _| Ok(()));
-    ports.deployments.expect_create().times(1).returning(move |_, deployment, _, key, most| {
-        assert_eq!((key.project, key.for_deployment, most), (Some(project_id()), true, 500));
+    ports.deployments.expect_create().times(1).returning(move |_, deployment, _, key, max| {
+        assert_eq!((key.project, key.for_deployment, max), (Some(project_id()), true, 500));
         check(deployment);
         Ok(DeploymentStored::Yes)
     });

@@ -68,8 +68,8 @@ async fn an_upload_is_inspected_and_stored_and_its_record_is_returned() {
         assert!(key.starts_with("extensions/"), "{key}");
         Ok(())
     });
-    ports.extensions.expect_create().times(1).returning(|extension, most| {
-        assert_eq!((extension.name.as_ref().map(SlugName::as_str), most), (Some("blue"), 500));
+    ports.extensions.expect_create().times(1).returning(|extension, max| {
+        assert_eq!((extension.name.as_ref().map(SlugName::as_str), max), (Some("blue"), 500));
         Ok(ExtensionStored::Yes)
     });
     let api = TestApi::start(ports);

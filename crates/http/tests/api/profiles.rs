@@ -35,8 +35,8 @@ async fn a_profile_is_created_with_a_name_or_without() {
         [(json!({ "name": "login" }), Some("login")), (json!({}), None), (json!({ "name": null }), None)]
     {
         let mut ports = Ports::default();
-        ports.profiles.expect_create().times(1).returning(move |profile, most| {
-            assert_eq!((most, profile.name.as_ref().map(|name| name.as_str())), (1000, name));
+        ports.profiles.expect_create().times(1).returning(move |profile, max| {
+            assert_eq!((max, profile.name.as_ref().map(|name| name.as_str())), (1000, name));
             assert_eq!((profile.organization, profile.project), (organization_id(), Some(project_id())));
             assert_eq!(profile.version, None);
             Ok(ProfileStored::Yes)

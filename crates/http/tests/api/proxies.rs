@@ -26,8 +26,8 @@ async fn a_proxy_is_checked_and_stored_sealed_and_its_password_is_never_returned
         assert!(url.is_none() && proxy.port == 1080 && proxy.credentials.is_some());
         CheckOutcome::Available("198.51.100.7".parse().ok())
     });
-    ports.proxies.expect_create().times(1).returning(|proxy, most| {
-        assert_eq!((most, proxy.status), (1000, ProxyStatus::Available));
+    ports.proxies.expect_create().times(1).returning(|proxy, max| {
+        assert_eq!((max, proxy.status), (1000, ProxyStatus::Available));
         let ProxyConfig::Own(own) = &proxy.config else { panic!("it is the caller's own") };
         let sealed = own.password.as_deref().unwrap();
         assert!(!sealed.windows(6).any(|part| part == b"s3cr3t"), "it is stored in clear");

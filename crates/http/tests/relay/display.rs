@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use casement_domain::{
     BrowserId,
-    computer::{Action, BrokeOff, Button, Click, ClickKind, Computer, Computers, Move, Point, Press, Scroll},
+    computer::{Action, ActionError, Button, Click, ClickKind, Computer, Computers, Move, Point, Press, Scroll},
     live_view::{DialogAnswer, Frame, LiveDisplay, OpenDialogs},
     session::Activity,
     session_operation::OperationError,
@@ -60,7 +60,7 @@ impl LiveDisplay for SessionAccess {
 
 #[async_trait]
 impl Computer for SessionAccess {
-    async fn perform(&self, _: BrowserId, actions: Vec<Action>, _: Duration) -> Result<(), BrokeOff> {
+    async fn perform(&self, _: BrowserId, actions: Vec<Action>, _: Duration) -> Result<(), ActionError> {
         self.done.lock().extend(actions);
         Ok(())
     }

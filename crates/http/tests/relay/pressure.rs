@@ -22,11 +22,11 @@ fn resident() -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// Writes `block` repeatedly, up to `most` bytes, until none are accepted for two seconds: on a busy machine, a reader
+/// Writes `block` repeatedly, up to `max` bytes, until none are accepted for two seconds: on a busy machine, a reader
 /// may pause for a fraction of a second. Returns the number of accepted bytes.
-async fn flood(to: &mut TcpStream, block: &[u8], most: usize) -> usize {
+async fn flood(to: &mut TcpStream, block: &[u8], max: usize) -> usize {
     let mut taken = 0;
-    while taken < most {
+    while taken < max {
         match timeout(Duration::from_secs(2), to.write(block)).await {
             Ok(Ok(written)) => taken += written,
             Ok(Err(_)) | Err(_) => break,
@@ -88,17 +88,17 @@ async fn stream(from: &mut TcpStream, to: &mut TcpStream, length: usize, masked:
         }
     };
     let receive = async {
-        let (mut seen, mut heads, mut most, mut buffer) = (0, 0, 0, vec![0; 256 * 1024]);
+        let (mut seen, mut heads, mut max, mut buffer) = (0, 0, 0, vec![0; 256 * 1024]);
         while seen < length {
             let read = to.read(&mut buffer).await.unwrap();
             assert!(read > 0, "ended after {seen} bytes");
             let payload = buffer[..read].iter().filter(|byte| **byte == 0xA5).count();
             (seen, heads) = (seen + payload, heads + read - payload);
-            most = most.max(resident());
+            max = max.max(resident());
         }
         assert_eq!(seen, length);
         assert!(heads <= 4 * 14, "{heads} bytes besides the payload: a long message passes in a few pieces");
-        most
+        max
     };
     tokio::join!(send, receive).1
 }

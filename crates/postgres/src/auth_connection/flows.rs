@@ -121,8 +121,8 @@ pub(super) async fn conclude(connection: &mut AsyncPgConnection, flow: &Flow, en
     }
     let is_stored = match &end.collected {
         None => true,
-        Some(CollectedCredential::New { credential, secrets, most }) => {
-            credential::insert(connection, credential, secrets, *most).await? == CredentialStored::Yes
+        Some(CollectedCredential::New { credential, secrets, max }) => {
+            credential::insert(connection, credential, secrets, *max).await? == CredentialStored::Yes
         }
         Some(CollectedCredential::Changed { id, change }) => {
             matches!(credential::set(connection, *id, change, flow.updated_at).await?, CredentialUpdated::Yes(_))
@@ -143,7 +143,7 @@ pub(super) async fn conclude(connection: &mut AsyncPgConnection, flow: &Flow, en
 
 /// Allows the session of a flow to save its profile, unless the session of another running flow may do so. Without
 /// `over`, also refused if the profile has a newer version than the one that the session loaded.
-pub(super) async fn let_save(
+pub(super) async fn permit_save(
     connection: &mut AsyncPgConnection,
     flow: &Flow,
     over: bool,
@@ -216,7 +216,10 @@ pub(super) async fn closed(connection: &mut AsyncPgConnection, id: AuthFlowId) -
     Ok(())
 }
 
-pub(super) async fn to_carry(connection: &mut AsyncPgConnection, node: NodeId) -> Result<Vec<OrphanedFlow>, CallError> {
+pub(super) async fn orphaned_flows(
+    connection: &mut AsyncPgConnection,
+    node: NodeId,
+) -> Result<Vec<OrphanedFlow>, CallError> {
     let living = nodes::table.filter(is_alive()).filter(nodes::id.ne(Column(node)));
     let living = living.select(nodes::id.nullable());
     let rows = auth_flows::table.filter(auth_flows::status.eq(RUNNING).or(auth_flows::open));
@@ -248,10 +251,10 @@ pub(super) async fn take(
 pub(super) async fn due(
     connection: &mut AsyncPgConnection,
     now: OffsetDateTime,
-    most: u32,
+    max: u32,
 ) -> Result<Vec<Column<AuthConnectionId>>, CallError> {
     let statement = diesel::sql_query(DUE).bind::<sql_types::Timestamptz, _>(now);
-    let ids: Vec<Id> = statement.bind::<sql_types::Integer, _>(Column(most)).load(connection).await?;
+    let ids: Vec<Id> = statement.bind::<sql_types::Integer, _>(Column(max)).load(connection).await?;
     let ids: Vec<_> = ids.into_iter().map(|row| row.id).collect();
     let taken = auth_connections::table.filter(auth_connections::id.eq_any(&ids));
     diesel::update(taken).set(auth_connections::check_taken_at.eq(now)).execute(connection).await?;

@@ -72,7 +72,7 @@ async fn one(connection: &mut AsyncPgConnection, id: AuthConnectionId) -> Result
 
 #[async_trait]
 impl AuthConnectionRepository for PgAuthConnections {
-    async fn create(&self, new: &AuthConnection, most: u32) -> Result<ConnectionStored, StoreError> {
+    async fn create(&self, new: &AuthConnection, max: u32) -> Result<ConnectionStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             if !project::hold(connection, new.project).await? {
                 return Ok(ConnectionStored::ProjectGone);
@@ -90,7 +90,7 @@ impl AuthConnectionRepository for PgAuthConnections {
                 return Ok(ConnectionStored::ReferenceGone("credential"));
             }
             let used = auth_connections::table.filter(auth_connections::project_id.eq(Column(new.project))).count();
-            if let Err(refused) = admit_one(Limit::ProjectAuthConnections, most, counted(connection, used).await?) {
+            if let Err(refused) = admit_one(Limit::ProjectAuthConnections, max, counted(connection, used).await?) {
                 return Ok(ConnectionStored::LimitExceeded(refused));
             }
             diesel::insert_into(auth_connections::table).values(NewConnection::from(new)).execute(connection).await?;
@@ -212,9 +212,9 @@ impl AuthConnectionRepository for PgAuthConnections {
         self.database.transaction("auth_connection.closed", work).await
     }
 
-    async fn to_carry(&self, node: NodeId) -> Result<Vec<OrphanedFlow>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| flows::to_carry(connection, node).await;
-        self.database.fetch("auth_connection.to_carry", work).await
+    async fn orphaned_flows(&self, node: NodeId) -> Result<Vec<OrphanedFlow>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| flows::orphaned_flows(connection, node).await;
+        self.database.fetch("auth_connection.orphaned_flows", work).await
     }
 
     async fn take(&self, id: AuthFlowId, node: NodeId) -> Result<Option<Flow>, StoreError> {
@@ -222,14 +222,14 @@ impl AuthConnectionRepository for PgAuthConnections {
         self.database.transaction("auth_connection.take", work).await
     }
 
-    async fn let_save(&self, flow: &Flow, over: bool) -> Result<ProfileSavePermission, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| flows::let_save(connection, flow, over).await;
-        self.database.transaction("auth_connection.let_save", work).await
+    async fn permit_save(&self, flow: &Flow, over: bool) -> Result<ProfileSavePermission, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| flows::permit_save(connection, flow, over).await;
+        self.database.transaction("auth_connection.permit_save", work).await
     }
 
-    async fn due(&self, now: OffsetDateTime, most: u32) -> Result<Vec<AuthConnection>, StoreError> {
+    async fn due(&self, now: OffsetDateTime, max: u32) -> Result<Vec<AuthConnection>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let ids = flows::due(connection, now, most).await?;
+            let ids = flows::due(connection, now, max).await?;
             let rows = auth_connections::table.inner_join(projects::table).inner_join(profiles::table);
             let rows = rows.filter(auth_connections::id.eq_any(ids)).select(ConnectionRow::as_select());
             let rows = rows.load(connection).await?;

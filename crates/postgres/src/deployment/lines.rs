@@ -128,16 +128,16 @@ impl LineStore for PgLines {
         if let Some(since) = span.since {
             rows = rows.filter(app_lines::at.ge(since));
         }
-        let rows = rows.order(app_lines::number).limit(span.most.into()).select(LineRow::as_select());
+        let rows = rows.order(app_lines::number).limit(span.max.into()).select(LineRow::as_select());
         self.database.all("app_line.page", rows).await
     }
 
-    async fn forget(&self, before: OffsetDateTime, most: u32) -> Result<usize, StoreError> {
+    async fn forget(&self, before: OffsetDateTime, max: u32) -> Result<usize, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             storage::forget(connection, Kind::Logs, before).await?;
             // Deletes all lines of a subject that is no longer written to, since those are found by their key.
             let old = app_line_counts::table.filter(app_line_counts::last_at.lt(before));
-            let old = old.order(app_line_counts::last_at).limit(most.into()).select(app_line_counts::subject_id);
+            let old = old.order(app_line_counts::last_at).limit(max.into()).select(app_line_counts::subject_id);
             let old: Vec<Uuid> = old.load(connection).await?;
             let lines = diesel::sql_query(
                 "DELETE FROM app_lines WHERE ctid = ANY(ARRAY(

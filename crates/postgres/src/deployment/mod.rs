@@ -113,7 +113,7 @@ impl DeploymentRepository for PgDeployments {
         deployment: &Deployment,
         secrets: &SealedDeployment,
         key: &ApiKey,
-        most: u32,
+        max: u32,
     ) -> Result<DeploymentStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             // Locked, so that two transactions do not both use the last unit of the limit, and the project is not
@@ -125,7 +125,7 @@ impl DeploymentRepository for PgDeployments {
             }
             let used = deployments::table.filter(deployments::project_id.eq(Column(deployment.project)));
             let used = used.filter(not(deployments::status.eq_any(ENDED))).count();
-            if let Err(refused) = admit_one(Limit::ProjectDeployments, most, counted(connection, used).await?) {
+            if let Err(refused) = admit_one(Limit::ProjectDeployments, max, counted(connection, used).await?) {
                 return Ok(DeploymentStored::LimitExceeded(refused));
             }
             diesel::insert_into(api_keys::table).values(ApiKeyRow::of(key)).execute(connection).await?;
@@ -218,7 +218,7 @@ impl DeploymentRepository for PgDeployments {
         node: NodeId,
         now: OffsetDateTime,
         own_before: OffsetDateTime,
-        most: u32,
+        max: u32,
     ) -> Result<Vec<Deployment>, StoreError> {
         let unowned = deployments::lease_expires_at.is_null().or(deployments::lease_expires_at.le(now));
         let own = deployments::lease_holder.eq(Column(node));
@@ -229,7 +229,7 @@ impl DeploymentRepository for PgDeployments {
         let nth = sql::<sql_types::BigInt>(
             "row_number() OVER (PARTITION BY deployments.project_id ORDER BY deployments.created_at, deployments.id)",
         );
-        let rows = rows.order((nth, deployments::created_at, deployments::id)).limit(most.into());
+        let rows = rows.order((nth, deployments::created_at, deployments::id)).limit(max.into());
         self.database.all("deployment.due", rows.select(DeploymentRow::as_select())).await
     }
 
@@ -240,9 +240,9 @@ impl DeploymentRepository for PgDeployments {
         self.database.changed("deployment.renew", longer).await
     }
 
-    async fn running(&self, most: u32) -> Result<Vec<Deployment>, StoreError> {
+    async fn running(&self, max: u32) -> Result<Vec<Deployment>, StoreError> {
         let rows = deployments::table.filter(deployments::status.eq(DeploymentStatus::Running.as_str()));
-        let rows = rows.order((deployments::used_at.desc(), deployments::id.desc())).limit(most.into());
+        let rows = rows.order((deployments::used_at.desc(), deployments::id.desc())).limit(max.into());
         self.database.all("deployment.running", rows.select(DeploymentRow::as_select())).await
     }
 
@@ -274,7 +274,7 @@ impl DeploymentRepository for PgDeployments {
         self.database.ids("deployment.unbuilt", rows).await
     }
 
-    async fn release_artifacts(&self, before: OffsetDateTime, most: u32) -> Result<Vec<String>, StoreError> {
+    async fn release_artifacts(&self, before: OffsetDateTime, max: u32) -> Result<Vec<String>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let statement = diesel::sql_query(
                 "WITH spent AS (
@@ -291,7 +291,7 @@ impl DeploymentRepository for PgDeployments {
                  RETURNING spent.artifact",
             );
             let statement = statement.bind::<sql_types::Timestamptz, _>(before);
-            let rows: Vec<Spent> = statement.bind::<sql_types::BigInt, _>(i64::from(most)).load(connection).await?;
+            let rows: Vec<Spent> = statement.bind::<sql_types::BigInt, _>(i64::from(max)).load(connection).await?;
             let mut found: Vec<String> = rows.into_iter().map(|row| row.artifact).collect();
             found.sort_unstable();
             found.dedup();
@@ -313,8 +313,8 @@ impl DeploymentRepository for PgDeployments {
         self.database.fetch("deployment.unnamed_artifacts", work).await
     }
 
-    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<SealedDeploymentSecret>, StoreError> {
-        self.database.all("deployment.sealed_otherwise", secrets::under_other_key(key, most)).await
+    async fn sealed_with_other_key(&self, key: KeyId, max: u32) -> Result<Vec<SealedDeploymentSecret>, StoreError> {
+        self.database.all("deployment.sealed_otherwise", secrets::under_other_key(key, max)).await
     }
 
     async fn reseal(&self, current: &SealedDeploymentSecret, next: &[u8]) -> Result<(), StoreError> {

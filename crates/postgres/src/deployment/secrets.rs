@@ -90,9 +90,9 @@ pub(super) async fn of(
     Ok(Some(found))
 }
 
-pub(super) fn under_other_key(key: KeyId, most: u32) -> impl LoadQuery<'static, AsyncPgConnection, SecretRow> + Send {
+pub(super) fn under_other_key(key: KeyId, max: u32) -> impl LoadQuery<'static, AsyncPgConnection, SecretRow> + Send {
     let rows = deployment_secrets::table.filter(sealed::under_other_key("sealed", key));
-    rows.limit(most.into()).select(SecretRow::as_select())
+    rows.limit(max.into()).select(SecretRow::as_select())
 }
 
 type StoredSecret<'a> = Filter<

@@ -118,7 +118,7 @@ repository! {
 
 #[async_trait]
 impl ProfileRepository for PgProfiles {
-    async fn create(&self, profile: &Profile, most: u32) -> Result<ProfileStored, StoreError> {
+    async fn create(&self, profile: &Profile, max: u32) -> Result<ProfileStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = ProfileRow::of(profile);
             // The new row refers to the organization. Locked first, in the same order as the deletion of a project.
@@ -129,7 +129,7 @@ impl ProfileRepository for PgProfiles {
                     return Ok(ProfileStored::ProjectGone);
                 }
                 let used = stored().filter(profiles::project_id.eq(Column(project))).count();
-                if let Err(refused) = admit_one(Limit::ProjectProfiles, most, counted(connection, used).await?) {
+                if let Err(refused) = admit_one(Limit::ProjectProfiles, max, counted(connection, used).await?) {
                     return Ok(ProfileStored::LimitExceeded(refused));
                 }
             }
@@ -300,9 +300,9 @@ impl ProfileRepository for PgProfiles {
         self.database.ids("profile.known", rows.select(profile_versions::id)).await
     }
 
-    async fn sealed_with_other_key(&self, key: KeyId, most: u32) -> Result<Vec<ProfileVersion>, StoreError> {
+    async fn sealed_with_other_key(&self, key: KeyId, max: u32) -> Result<Vec<ProfileVersion>, StoreError> {
         let rows = profile_versions::table.filter(under_other_key("sealed_key", key)).order(profile_versions::id);
-        self.database.all("profile.sealed_otherwise", rows.limit(most.into()).select(VersionRow::as_select())).await
+        self.database.all("profile.sealed_otherwise", rows.limit(max.into()).select(VersionRow::as_select())).await
     }
 
     async fn reseal(&self, id: ProfileVersionId, current: &[u8], next: &[u8]) -> Result<(), StoreError> {

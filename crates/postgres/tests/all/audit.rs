@@ -115,7 +115,7 @@ async fn a_chunk_is_measured_before_it_is_read() -> TestResult {
     assert_eq!(measured(Some(record(3).position()), 3).await?, of(2, 2, 1, false));
     assert_eq!(measured(Some(record(1).position()), 3).await?, RangeMeasurement::default());
 
-    let far = async |after, count| audit.far_behind(organization_id(), &all, after, count).await;
+    let far = async |after, count| audit.position_after(organization_id(), &all, after, count).await;
     assert_eq!(far(None, 2).await?, Some(record(4).position()));
     assert_eq!(far(Some(record(4).position()), 3).await?, Some(record(1).position()));
     assert_eq!(far(Some(record(4).position()), 4).await?, None);
@@ -289,13 +289,13 @@ async fn a_node_learns_how_far_the_records_of_living_nodes_are_complete() -> Tes
     let world = World::new().await?;
     let audit = PgAudit::new(world.db.database().clone());
     let other = NodeId::from_ulid(Ulid(77));
-    assert_eq!(audit.whole_elsewhere(other).await?, None);
+    assert_eq!(audit.complete_on_others(other).await?, None);
     for at in [NOON, NOON + Duration::SECOND] {
         audit.mark(node_id(), at).await?;
-        assert_eq!(audit.whole_elsewhere(other).await?, Some(at));
+        assert_eq!(audit.complete_on_others(other).await?, Some(at));
     }
-    assert_eq!(audit.whole_elsewhere(node_id()).await?, None, "its own it knows");
+    assert_eq!(audit.complete_on_others(node_id()).await?, None, "its own it knows");
     world.silence(node_id()).await?;
-    assert_eq!(audit.whole_elsewhere(other).await?, None, "a silent one is not waited for");
+    assert_eq!(audit.complete_on_others(other).await?, None, "a silent one is not waited for");
     Ok(())
 }

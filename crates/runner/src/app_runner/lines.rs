@@ -91,15 +91,15 @@ impl OutputBuffer {
                 bytes += weight(&line.text);
                 bytes <= MAX_BYTES_BEFORE_CALL
             };
-            let most = buffered.lines.iter().take_while(fits).count();
-            let at = buffered.lines.get(most).map(|line| line.at);
-            buffered.lines.truncate(most);
+            let max = buffered.lines.iter().take_while(fits).count();
+            let at = buffered.lines.get(max).map(|line| line.at);
+            buffered.lines.truncate(max);
             buffered.bytes = buffered.lines.iter().map(|line| weight(&line.text)).sum();
             if let Some(at) = at {
                 let text =
                     format!("(more than {} KiB before the call; the rest is not kept)", MAX_BYTES_BEFORE_CALL >> 10);
                 buffered.bytes += weight(&text);
-                buffered.lines.push(OutputLine { number: most as u64, at, text });
+                buffered.lines.push(OutputLine { number: max as u64, at, text });
             }
             buffered.lines.len() as u64
         };
@@ -185,9 +185,9 @@ mod tests {
     #[test]
     fn empty_lines_count_towards_the_limit() {
         let output = OutputBuffer::default();
-        let most = Line::MAX_BYTES_IN_ALL / Line::MIN_BYTES;
-        (0..2 * most).for_each(|_| output.push(b"", 0));
-        assert_eq!(output.buffered().lines.len() as u64, most + 1);
+        let max = Line::MAX_BYTES_IN_ALL / Line::MIN_BYTES;
+        (0..2 * max).for_each(|_| output.push(b"", 0));
+        assert_eq!(output.buffered().lines.len() as u64, max + 1);
     }
 
     #[test]

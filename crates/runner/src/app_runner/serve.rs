@@ -88,7 +88,7 @@ async fn answer(state: &Rc<State>, stream: &mut UnixStream) -> io::Result<()> {
             send(stream, &done(unpacked)).await
         }
         Request::Pack => send_stream(stream, |to| pack::pack(Path::new(DEPLOYMENT), to)).await,
-        Request::Read { path, most } => send_stream(stream, move |to| read(&path, most, to)).await,
+        Request::Read { path, max } => send_stream(stream, move |to| read(&path, max, to)).await,
         Request::Command(command) => run(stream, &command, state.memory_bytes).await,
         Request::Load(command) => {
             let started = AppProcess::start(&command, state.memory_bytes);
@@ -231,13 +231,13 @@ fn unpack_archive(top: Option<&str>) -> io::Result<()> {
     fs::remove_file(ARCHIVE)
 }
 
-fn read(path: &str, most: u64, to: &mut FrameWriter) -> io::Result<()> {
+fn read(path: &str, max: u64, to: &mut FrameWriter) -> io::Result<()> {
     let file = File::open(path)?;
-    if file.metadata()?.len() > most {
-        return Err(io::Error::other(format!("more than {most} bytes")));
+    if file.metadata()?.len() > max {
+        return Err(io::Error::other(format!("more than {max} bytes")));
     }
     let mut to = to;
-    io::copy(&mut io::Read::take(file, most), &mut to).map(drop)
+    io::copy(&mut io::Read::take(file, max), &mut to).map(drop)
 }
 
 /// Sends the bytes that `make` writes.

@@ -102,10 +102,10 @@ impl BatchedAuditTrail {
 
     /// Returns the time up to which the records of the other nodes are complete, at most `end`. With `wait`, waits
     /// until they are complete up to `end`.
-    async fn whole_elsewhere(&self, end: OffsetDateTime, wait: bool) -> Result<OffsetDateTime, StoreError> {
+    async fn complete_on_others(&self, end: OffsetDateTime, wait: bool) -> Result<OffsetDateTime, StoreError> {
         let since = tokio::time::Instant::now();
         loop {
-            let others = self.repository.whole_elsewhere(self.run.node).await?;
+            let others = self.repository.complete_on_others(self.run.node).await?;
             match others {
                 Some(whole) if whole < end && !wait => return Ok(whole),
                 Some(whole) if whole < end && since.elapsed() > OTHER_NODES_TIMEOUT => {
@@ -185,6 +185,6 @@ impl AuditTrail for BatchedAuditTrail {
         let now = to_microseconds(self.clock.now());
         let reached = end.min(now);
         self.written_until(reached).await?;
-        self.whole_elsewhere(reached, end <= now).await
+        self.complete_on_others(reached, end <= now).await
     }
 }

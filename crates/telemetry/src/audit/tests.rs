@@ -206,7 +206,7 @@ async fn an_export_contains_all_records_before_its_end() {
         seen.lock().extend(entries.iter().map(|entry| (entry.id, entry.at)));
         Ok(())
     });
-    repository.expect_whole_elsewhere().returning(|_| Ok(None));
+    repository.expect_complete_on_others().returning(|_| Ok(None));
     let (trail, _writer) = started(repository);
     trail.note(entry(1), None);
     let until = trail.whole_until(NOW + time::Duration::HOUR).await.expect("whole");
@@ -221,7 +221,7 @@ async fn an_export_contains_all_records_before_its_end() {
 #[tokio::test]
 async fn an_export_waits_for_prepared_records() {
     let mut repository = MockAuditRepository::new();
-    repository.expect_whole_elsewhere().returning(|_| Ok(None));
+    repository.expect_complete_on_others().returning(|_| Ok(None));
     let (mut trail, _writer) = started(repository);
     trail.flush_timeout = Duration::from_millis(50);
     let stamp = trail.stamp(NOON);
@@ -238,7 +238,7 @@ async fn a_range_ends_where_the_records_of_all_nodes_are_complete() {
     let progress = Arc::new(Mutex::new(NOON));
     let mut repository = MockAuditRepository::new();
     let reported = Arc::clone(&progress);
-    repository.expect_whole_elsewhere().returning(move |_| Ok(Some(*reported.lock())));
+    repository.expect_complete_on_others().returning(move |_| Ok(Some(*reported.lock())));
     let (trail, _writer) = started(repository);
     // A range that ends in the future is truncated; a past one is waited for.
     assert_eq!(trail.whole_until(NOW + time::Duration::HOUR).await.expect("whole"), NOON);

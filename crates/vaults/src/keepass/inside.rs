@@ -35,8 +35,8 @@ pub fn read_keepass(file: &Path) -> ExitCode {
 }
 
 fn answer_one(file: &Path) -> io::Result<()> {
-    for (resource, most) in [(Resource::As, MAX_MEMORY), (Resource::Cpu, MAX_TIME), (Resource::Core, 0)] {
-        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+    for (resource, max) in [(Resource::As, MAX_MEMORY), (Resource::Cpu, MAX_TIME), (Resource::Core, 0)] {
+        setrlimit(resource, Rlimit { current: Some(max), maximum: Some(max) })?;
     }
     // Allocates 64 KiB, so that the buffer of a usual request is never moved, which would leave a copy.
     let mut question = Zeroizing::new(Vec::with_capacity(64 << 10));

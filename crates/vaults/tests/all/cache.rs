@@ -70,7 +70,7 @@ async fn the_backoff_of_a_failing_store_doubles() {
         assert_eq!(server.requests().len(), 1);
         pass(rest - 1).await;
         let resting = stores.items(&provider).await.unwrap_err();
-        assert!(matches!(&resting, ProviderFault::Resting { last: fault, .. } if **fault == last), "{resting}");
+        assert!(matches!(&resting, ProviderFault::BackingOff { last: fault, .. } if **fault == last), "{resting}");
         assert_eq!(server.requests().len(), 0, "after {rest} s");
         pass(1).await;
     }

@@ -219,6 +219,6 @@ pub(crate) fn use_cases(providers: Vec<CredentialProvider>, store: Arc<dyn Crede
         clock: Arc::new(FixedClock::default()),
         ids: Arc::new(CountingIds::default()),
         settings: ProviderSettings::default(),
-        most: 100,
+        max: 100,
     })
 }

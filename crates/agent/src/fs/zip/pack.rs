@@ -168,9 +168,9 @@ impl Archive {
         mut crc: Crc,
         out: &mut Vec<u8>,
     ) -> io::Result<Stage> {
-        let most = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len());
+        let max = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len());
         // A file that cannot be read any further ends here.
-        let read = if most == 0 { 0 } else { file.read(&mut self.buffer[..most]).unwrap_or(0) };
+        let read = if max == 0 { 0 } else { file.read(&mut self.buffer[..max]).unwrap_or(0) };
         left = if read == 0 { 0 } else { left - read as u64 };
         let mut input = &self.buffer[..read];
         crc.update(input);
@@ -258,17 +258,17 @@ fn measure(path: &str, directory: OwnedFd, real: PathBuf) -> Result<(), Fault> {
             return Err(too_large(format!("holds more than {MAX_ENTRIES} entries, the most an archive is made of")));
         }
         if path_bytes > MAX_PATH_BYTES {
-            let most = MAX_PATH_BYTES >> 20;
-            return Err(too_large(format!("holds more than {most} MiB of paths, the most an archive is made of")));
+            let max = MAX_PATH_BYTES >> 20;
+            return Err(too_large(format!("holds more than {max} MiB of paths, the most an archive is made of")));
         }
         if walk.path().as_os_str().len() >= usize::from(u16::MAX) {
             return Err(too_large("holds a path that is too long for an archive".to_owned()));
         }
     }
     if bytes > MAX_BYTES {
-        let most = MAX_BYTES >> 30;
+        let max = MAX_BYTES >> 30;
         return Err(too_large(format!(
-            "holds files of {bytes} bytes, holes included; an archive is made of {most} GiB"
+            "holds files of {bytes} bytes, holes included; an archive is made of {max} GiB"
         )));
     }
     if walk.is_too_wide() {

@@ -54,7 +54,7 @@ impl FlowRunner {
     async fn permit_saving(&self, flow: Flow) -> Result<Next, StoreError> {
         let connections = &self.connections.deps().connections;
         let over = flow.begun_again >= Flow::MAX_BEGUN_AGAIN;
-        let next = match connections.let_save(&flow, over).await? {
+        let next = match connections.permit_save(&flow, over).await? {
             ProfileSavePermission::Yes => Flow { saving: true, ..flow },
             // Saving would overwrite the login of another flow.
             ProfileSavePermission::Outdated => Flow { outdated: true, ..flow },

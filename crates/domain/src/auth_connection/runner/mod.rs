@@ -118,8 +118,8 @@ impl FlowRunner {
     ///
     /// # Errors
     /// Returns the error of the store.
-    pub async fn to_carry(&self) -> Result<Vec<OrphanedFlow>, StoreError> {
-        self.connections.deps().connections.to_carry(self.deps.node).await
+    pub async fn orphaned_flows(&self) -> Result<Vec<OrphanedFlow>, StoreError> {
+        self.connections.deps().connections.orphaned_flows(self.deps.node).await
     }
 
     /// Takes over a flow; returns whether this node runs it.

@@ -123,14 +123,14 @@ fn purpose(page: &Page<'_>, entry: &Entry<'_>) -> Purpose {
         return Purpose::Other;
     }
     if input.kind == "tel" || input.kind == "number" || input.mode == "numeric" {
-        let short = input.max_length.is_some_and(|most| most <= 10);
+        let short = input.max_length.is_some_and(|max| max <= 10);
         return if (short || page.says(words::CODE)) && page.known.progress.any() {
             Purpose::Code
         } else {
             Purpose::Identifier
         };
     }
-    if page.known.progress.any() && page.says(words::CODE) && input.max_length.is_some_and(|most| most <= 10) {
+    if page.known.progress.any() && page.says(words::CODE) && input.max_length.is_some_and(|max| max <= 10) {
         return Purpose::Code;
     }
     Purpose::Other
@@ -151,7 +151,7 @@ fn digits(group: &mut Group<'_>) {
     let one = |used: &Purpose, entry: &Entry<'_>| {
         let numbered = says(&entry.all, &["digit", "ziffer", "chiffre", "digito", "character", "zeichen"]);
         let small =
-            entry.input.max_length == Some(1) || (numbered && entry.input.max_length.is_none_or(|most| most <= 10));
+            entry.input.max_length == Some(1) || (numbered && entry.input.max_length.is_none_or(|max| max <= 10));
         small && !matches!(used, Purpose::Tick | Purpose::Ignored)
     };
     let boxes = group.entries.iter().filter(|(used, entry)| one(used, entry)).count();

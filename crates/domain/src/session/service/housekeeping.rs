@@ -57,9 +57,9 @@ impl Sessions {
     /// # Errors
     /// Returns the error of the store; the next call does the rest.
     pub async fn sweep_idle(&self) -> Result<(), StoreError> {
-        let news = self.deps.activity.news();
-        if !news.is_empty() {
-            self.deps.sessions.note_activity(&news).await?;
+        let changes = self.deps.activity.take_changes();
+        if !changes.is_empty() {
+            self.deps.sessions.note_activity(&changes).await?;
         }
         for id in self.deps.activity.idle() {
             match self.end(id, SessionEvent::IdleTimeout).await {

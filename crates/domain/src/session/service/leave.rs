@@ -65,7 +65,7 @@ impl Sessions {
             return self.clean_up(browser).await;
         }
         if wait == CleanupWait::Deferred || (wait == CleanupWait::ForProfile && !saves) {
-            return self.deps.replays.remind();
+            return self.deps.replays.wake_cleanup();
         }
         // Another task saves the profile of the browser, and also removes the browser.
         let Some(alone) = self.deps.profiles.alone(browser) else { return };
@@ -77,7 +77,7 @@ impl Sessions {
         }
         if wait == CleanupWait::ForProfile && later {
             drop(alone);
-            return self.deps.replays.remind();
+            return self.deps.replays.wake_cleanup();
         }
         if self.deps.replays.keep(ended, browser, &videos).await.is_ok() {
             self.deps.recorder.collect(ended, browser).await;
@@ -89,7 +89,7 @@ impl Sessions {
     async fn save_profile(&self, ended: &Session, browser: BrowserId) -> bool {
         if let Err(error) = self.deps.profiles.save(ended, browser).await {
             let since = ended.ended_at.map_or(Duration::ZERO, |at| self.deps.clock.now() - at);
-            if matches!(error, NotSaved::Keeping(_)) && since < SAVE_RETRY_TIMEOUT {
+            if matches!(error, NotSaved::Storing(_)) && since < SAVE_RETRY_TIMEOUT {
                 self.deps.profiles.late(ended, &error);
                 return false;
             }
@@ -104,9 +104,9 @@ impl Sessions {
             return;
         }
         if ended.saves_its_profile() {
-            self.deps.profiles.lost(ended, &NotSaved::NodeGone);
+            self.deps.profiles.lost(ended, &NotSaved::NodeLost);
         }
-        self.deps.replays.lost(ended, &NotSaved::NodeGone.to_string()).await;
+        self.deps.replays.lost(ended, &NotSaved::NodeLost.to_string()).await;
     }
 
     /// Returns the ended session that left data in the browser, if any.

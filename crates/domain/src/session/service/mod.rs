@@ -163,7 +163,7 @@ impl Sessions {
     ///
     /// # Errors
     /// See [`UseSessionError`].
-    pub async fn glance(&self, session: &Session) -> Result<Vec<u8>, UseSessionError> {
+    pub async fn observer_screenshot(&self, session: &Session) -> Result<Vec<u8>, UseSessionError> {
         Ok(self.deps.engine.screenshot(browser_of(session)?, session.shape.viewport, None).await?)
     }
 }

@@ -164,12 +164,12 @@ impl Scenario {
             profiles: Profiles::new(profiles, clock.clone(), ids.clone(), 7),
             proxies: ProxyRouting::none(),
             sessions: cases.sessions,
-            news: Arc::new(MockFlowChangeNotifier::new()),
+            notifier: Arc::new(MockFlowChangeNotifier::new()),
             sealer: Arc::new(PlainSealer),
             entropy: ids.clone(),
             clock: clock.clone(),
             ids: ids.clone(),
-            most: 7,
+            max: 7,
         });
         let mut projects = MockProjectRepository::new();
         projects.expect_find().returning(|_, _| Ok(Some(project())));
@@ -198,7 +198,7 @@ impl Scenario {
                     sealer,
                     clock: clock.clone(),
                     ids: ids.clone(),
-                    most: 9,
+                    max: 9,
                 }),
                 replays: Replays::new(
                     Arc::new(MockReplayMachine::new()),
@@ -266,7 +266,8 @@ pub(super) fn repository(store: &Arc<Mutex<Store>>) -> MockAuthConnectionReposit
         Ok(FlowBegun::Yes)
     });
     let of = store.clone();
-    mock.expect_let_save().returning(move |_, _| Ok(of.lock().let_saves.pop().unwrap_or(ProfileSavePermission::Yes)));
+    mock.expect_permit_save()
+        .returning(move |_, _| Ok(of.lock().let_saves.pop().unwrap_or(ProfileSavePermission::Yes)));
     let of = store.clone();
     mock.expect_closed().returning(move |_| {
         of.lock().flow.open = false;

@@ -37,7 +37,7 @@ async fn what_a_person_enters_logs_in_and_is_stored_with_the_end() {
         end.needs,
         Some(vec![FlowRequirement::Value("password".to_owned()), FlowRequirement::Value("username".to_owned())])
     );
-    let Some(CollectedCredential::New { credential, secrets, most: 9 }) = end.collected else {
+    let Some(CollectedCredential::New { credential, secrets, max: 9 }) = end.collected else {
         panic!("{:?}", end.collected)
     };
     assert_eq!((credential.name.as_str(), end.credential.as_deref()), ("d1.example ann", Some("d1.example ann")));

@@ -79,9 +79,9 @@ async fn keys_that_cannot_be_opened_keep_no_other_from_being_sealed_anew() {
     let old: Arc<Mutex<Vec<ProfileVersion>>> = Arc::new(Mutex::new((1..=152).map(version).collect()));
     let mut rows = MockProfileRepository::new();
     let of = old.clone();
-    rows.expect_sealed_with_other_key().returning(move |key, most| {
+    rows.expect_sealed_with_other_key().returning(move |key, max| {
         assert_eq!(key, PlainSealer::KEY);
-        Ok(of.lock().iter().take(most as usize).cloned().collect())
+        Ok(of.lock().iter().take(max as usize).cloned().collect())
     });
     let of = old.clone();
     rows.expect_reseal().times(2).returning(move |id, current, next| {

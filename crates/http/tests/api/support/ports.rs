@@ -230,12 +230,12 @@ impl Ports {
 
     fn apps(&mut self, common: &Common) -> (Deployments, Invocations) {
         let (deployments, invocations) = (Arc::new(take(&mut self.deployments)), Arc::new(take(&mut self.invocations)));
-        let (lines, news) = (Arc::new(take(&mut self.lines)), Arc::new(take(&mut self.change_notifier)));
+        let (lines, notifier) = (Arc::new(take(&mut self.lines)), Arc::new(take(&mut self.change_notifier)));
         let deployment_deps = DeploymentDeps {
             deployments: deployments.clone(),
             invocations: invocations.clone(),
             lines: lines.clone(),
-            news: news.clone(),
+            notifier: notifier.clone(),
             blobs: Arc::new(take(&mut self.packages)),
             archives: Arc::new(Archives),
             keys: common.api_keys.clone(),
@@ -246,13 +246,13 @@ impl Ports {
                 regions: vec![Deployments::DEFAULT_REGION.to_owned(), "home.attic".to_owned()],
                 origins: vec![Deployments::DEFAULT_ORIGIN.parse().unwrap(), "http://127.0.0.1:3000".parse().unwrap()],
             },
-            most: 500,
+            max: 500,
         };
         let invocation_deps = InvocationDeps {
             invocations,
             deployments,
             lines,
-            news,
+            notifier,
             sessions: common.sessions.clone(),
             clock: common.clock.clone(),
             ids: common.ids.clone(),
@@ -269,19 +269,19 @@ impl Ports {
             profiles: common.profiles(),
             proxies: common.routing.clone(),
             sessions: common.sessions.clone(),
-            news: Arc::new(take(&mut self.flow_notifier)),
+            notifier: Arc::new(take(&mut self.flow_notifier)),
             sealer: Arc::new(PlainSealer),
             entropy: Arc::new(CountingIds::default()),
             clock: common.clock.clone(),
             ids: common.ids.clone(),
-            most: 500,
+            max: 500,
         });
         let credentials = Credentials::new(CredentialDeps {
             credentials,
             sealer: Arc::new(PlainSealer),
             clock: common.clock.clone(),
             ids: common.ids.clone(),
-            most: 1000,
+            max: 1000,
         });
         (auth_connections, credentials)
     }
@@ -294,7 +294,7 @@ impl Ports {
             clock: common.clock.clone(),
             ids: common.ids.clone(),
             settings: take(&mut self.provider_settings),
-            most: 100,
+            max: 100,
         })
     }
 
@@ -306,7 +306,7 @@ impl Ports {
             upstreams: Arc::new(take(&mut self.upstreams)),
             clock: common.clock.clone(),
             ids: common.ids.clone(),
-            most: 1000,
+            max: 1000,
         })
     }
 
@@ -321,7 +321,7 @@ impl Ports {
             activity: common.sessions.activity().clone(),
             clock: common.clock.clone(),
             ids: common.ids.clone(),
-            most: 500,
+            max: 500,
         })
     }
 

@@ -16,7 +16,7 @@ async fn the_logs_of_a_project_share_its_budget_and_a_line_says_so() -> TestResu
     let _stored = apps.store(&deployment(2)).await?;
     assert!(!lines.append(build, &[line(0, &text), line(1, &text), line(2, &text)]).await?.full);
     assert!(lines.append(again, &[line(0, &text), line(1, &text), line(2, &text)]).await?.full);
-    let span = LineRange { from: 0, since: None, most: 100 };
+    let span = LineRange { from: 0, since: None, max: 100 };
     let given = "(the project's storage is used up; the rest is not kept)";
     let texts: Vec<String> = lines.page(again, span).await?.into_iter().map(|line| line.text).collect();
     assert_eq!(texts, [text.as_str(), given]);
@@ -36,13 +36,13 @@ async fn lines_are_stored_once_in_their_order_within_their_bound() -> TestResult
     for one in futures_util::future::join_all(both.map(|lines| apps.lines.append(subject, lines))).await {
         one?;
     }
-    let span = LineRange { from: 1, since: None, most: 100 };
+    let span = LineRange { from: 1, since: None, max: 100 };
     let texts: Vec<String> = apps.lines.page(subject, span).await?.into_iter().map(|line| line.text).collect();
     assert!(
         texts == ["b\u{fffd}", "c", "d"] || texts == ["b\u{fffd}", "c"] || texts == ["b\u{fffd}", "d"],
         "{texts:?}"
     );
-    let since = LineRange { from: 0, since: Some(seconds(1)), most: 1 };
+    let since = LineRange { from: 0, since: Some(seconds(1)), max: 1 };
     assert_eq!(apps.lines.page(subject, since).await?, [line(1, "b\u{fffd}")]);
 
     let long = "x".repeat(Line::MAX_BYTES);
@@ -68,8 +68,8 @@ async fn lines_are_stored_once_in_their_order_within_their_bound() -> TestResult
     }
     assert!(rounds > 2, "forgotten in {rounds} rounds");
     assert_eq!(apps.count("app_line_counts").await?, "1");
-    assert_eq!(apps.lines.page(subject, LineRange { most: 10, ..LineRange::default() }).await?, []);
-    assert_eq!(apps.lines.page(other, LineRange { most: 10, ..LineRange::default() }).await?.len(), 1);
+    assert_eq!(apps.lines.page(subject, LineRange { max: 10, ..LineRange::default() }).await?, []);
+    assert_eq!(apps.lines.page(other, LineRange { max: 10, ..LineRange::default() }).await?.len(), 1);
     assert_eq!(apps.lines.forget(seconds(8000), 10).await?, 0);
     Ok(())
 }

@@ -102,9 +102,9 @@ async fn the_end_of_a_flow_and_what_it_does_to_its_connection_are_one() -> TestR
 }
 
 /// The end of a flow that stores the entered values as a new credential.
-fn stored(n: u32, named: &str, most: u32) -> Result<FlowEnd, Fault> {
+fn stored(n: u32, named: &str, max: u32) -> Result<FlowEnd, Fault> {
     let secrets = SealedSecrets { values: [("password".to_owned(), vec![7])].into(), totp: None };
-    let stored = CollectedCredential::New { credential: Box::new(credential(n, named)?), secrets, most };
+    let stored = CollectedCredential::New { credential: Box::new(credential(n, named)?), secrets, max };
     Ok(FlowEnd {
         status: Some(ConnectionStatus::Authenticated),
         collected: Some(stored),
@@ -186,15 +186,15 @@ async fn the_login_that_follows_on_a_look_begins_with_the_end_of_it() -> TestRes
 async fn a_flow_is_carried_by_one_node_as_long_as_that_lives() -> TestResult {
     let site = Site::new().await?;
     let flow = site.begun(1).await?;
-    let carried = site.connections.to_carry(node_id()).await?;
+    let carried = site.connections.orphaned_flows(node_id()).await?;
     assert_eq!(carried.iter().map(|one| (one.flow, one.connection)).collect::<Vec<_>>(), [(flow.id, flow.connection)]);
     let taken = site.connections.take(flow.id, other_node()).await?.ok_or("not taken")?;
     assert_eq!((taken.node, taken.revision), (Some(other_node()), 1));
-    assert_eq!(site.connections.to_carry(node_id()).await?, []);
+    assert_eq!(site.connections.orphaned_flows(node_id()).await?, []);
     assert_eq!(site.connections.take(flow.id, node_id()).await?, None);
-    assert_eq!(site.connections.to_carry(other_node()).await?.len(), 1, "its own next life finds it");
+    assert_eq!(site.connections.orphaned_flows(other_node()).await?.len(), 1, "its own next life finds it");
     site.world.silence(other_node()).await?;
-    assert_eq!(site.connections.to_carry(node_id()).await?.len(), 1);
+    assert_eq!(site.connections.orphaned_flows(node_id()).await?.len(), 1);
     let taken = site.connections.take(flow.id, node_id()).await?.ok_or("not taken over")?;
     assert_eq!((taken.node, taken.revision), (Some(node_id()), 2));
 
@@ -203,9 +203,9 @@ async fn a_flow_is_carried_by_one_node_as_long_as_that_lives() -> TestResult {
     assert!(site.connections.put(&open).await?);
     let open = site.connections.flow(flow.id).await?.ok_or("gone")?;
     assert!(site.connections.end(&open.on(FlowEvent::Expired, NOON)?, &FlowEnd::default()).await?);
-    assert_eq!(site.connections.to_carry(node_id()).await?.len(), 1);
+    assert_eq!(site.connections.orphaned_flows(node_id()).await?.len(), 1);
     site.connections.closed(flow.id).await?;
-    assert_eq!(site.connections.to_carry(node_id()).await?, []);
+    assert_eq!(site.connections.orphaned_flows(node_id()).await?, []);
     assert!(site.connections.flow(flow.id).await?.is_some(), "the timeline keeps it");
     Ok(())
 }
@@ -218,7 +218,7 @@ async fn after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profile()
     assert!(site.connections.put(&Flow { open: true, session_made: true, ..flow.clone() }).await?);
     let flow = site.connections.flow(flow.id).await?.ok_or("gone")?;
     // The flow was about to save its profile.
-    assert_eq!(site.connections.let_save(&flow, false).await?, ProfileSavePermission::Yes);
+    assert_eq!(site.connections.permit_save(&flow, false).await?, ProfileSavePermission::Yes);
     let deleted = site.connections.delete(flow.connection).await?.ok_or("not there")?;
     assert_eq!(deleted.sessions, [session.id]);
 
@@ -227,7 +227,7 @@ async fn after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profile()
     assert!(!site.connections.put(&flow).await?);
     let done = flow.on(FlowEvent::LoggedIn(String::new()), NOON)?.on(FlowEvent::Completed, NOON)?;
     assert!(!site.connections.end(&done, &FlowEnd::default()).await?);
-    assert_eq!(site.connections.let_save(&flow, true).await?, ProfileSavePermission::No);
+    assert_eq!(site.connections.permit_save(&flow, true).await?, ProfileSavePermission::No);
     let ended = Session { state: SessionState::Ended(EndReason::Deleted), ended_at: Some(NOON), ..session.clone() };
     assert_eq!(site.world.sessions.end(&session, &ended).await?, Replaced::Yes);
     let version = ProfileVersion {
@@ -241,7 +241,7 @@ async fn after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profile()
     assert_eq!(site.profiles.save(&version).await?, VersionStored::NotWanted);
 
     // The node still has to end the session, after which the flow is deleted.
-    assert_eq!(site.connections.to_carry(node_id()).await?.len(), 1);
+    assert_eq!(site.connections.orphaned_flows(node_id()).await?.len(), 1);
     site.connections.closed(flow.id).await?;
     assert_eq!(site.connections.flow(flow.id).await?, None);
     Ok(())
@@ -251,16 +251,16 @@ async fn after_a_deletion_nothing_is_written_any_more_neither_flow_nor_profile()
 async fn only_a_flow_that_goes_on_lets_its_session_save() -> TestResult {
     let site = Site::new().await?;
     let flow = site.begun(1).await?;
-    assert_eq!(site.connections.let_save(&flow, false).await?, ProfileSavePermission::No, "there is no session yet");
+    assert_eq!(site.connections.permit_save(&flow, false).await?, ProfileSavePermission::No, "there is no session yet");
     let session = site.session_of(&flow).await?;
     let saves = async || {
         let found = site.world.sessions.find(session.id).await?.ok_or("gone")?;
         Ok::<_, Fault>(found.shape.profile.is_some_and(|profile| profile.save_changes))
     };
     assert!(!saves().await?);
-    assert_eq!(site.connections.let_save(&flow, false).await?, ProfileSavePermission::Yes);
+    assert_eq!(site.connections.permit_save(&flow, false).await?, ProfileSavePermission::Yes);
     assert!(saves().await?);
-    assert_eq!(site.connections.let_save(&flow, false).await?, ProfileSavePermission::Yes, "it may already");
+    assert_eq!(site.connections.permit_save(&flow, false).await?, ProfileSavePermission::Yes, "it may already");
     Ok(())
 }
 
@@ -274,8 +274,8 @@ async fn a_flow_saves_no_profile_over_an_unseen_version_nor_beside_another_flow(
     let session = site.session_of(&one).await?;
     site.nth_session_of(2, &two).await?;
 
-    assert_eq!(site.connections.let_save(&one, false).await?, ProfileSavePermission::Yes);
-    assert_eq!(site.connections.let_save(&two, true).await?, ProfileSavePermission::NotYet);
+    assert_eq!(site.connections.permit_save(&one, false).await?, ProfileSavePermission::Yes);
+    assert_eq!(site.connections.permit_save(&two, true).await?, ProfileSavePermission::NotYet);
     let version = ProfileVersion {
         id: ProfileVersionId::from_ulid(Ulid::from_parts(14, 1)),
         profile: profile_id(1),
@@ -285,8 +285,8 @@ async fn a_flow_saves_no_profile_over_an_unseen_version_nor_beside_another_flow(
         created_at: NOON,
     };
     assert!(matches!(site.profiles.save(&version).await?, VersionStored::Yes(_)));
-    assert_eq!(site.connections.let_save(&two, false).await?, ProfileSavePermission::Outdated);
-    assert_eq!(site.connections.let_save(&two, true).await?, ProfileSavePermission::Yes);
+    assert_eq!(site.connections.permit_save(&two, false).await?, ProfileSavePermission::Outdated);
+    assert_eq!(site.connections.permit_save(&two, true).await?, ProfileSavePermission::Yes);
     Ok(())
 }
 
