@@ -183,7 +183,7 @@ async fn create_credential(mut request: Request<ProjectKey>) -> Answer {
     Ok(answer::created(&format!("/credentials/{}", body.id), &body))
 }
 
-/// Which credentials are listed.
+/// The filter of a list of credentials.
 #[derive(Deserialize, IntoParams)]
 pub(crate) struct CredentialListParams {
     /// The whole domain.

@@ -103,7 +103,7 @@ async fn create_profile(mut request: Request<ProjectKey>) -> Answer {
     Ok(answer::created(&format!("/profiles/{}", body.id), &body))
 }
 
-/// Which profiles are listed.
+/// The filter of a list of profiles.
 #[derive(Deserialize, IntoParams)]
 pub(crate) struct ProfileListParams {
     /// The whole name; case and accents are ignored.
@@ -139,7 +139,7 @@ async fn delete_profile(request: Request<ProjectKey>) -> Answer {
     Ok(answer::nothing())
 }
 
-/// What of a profile is downloaded.
+/// The choice of the version that is downloaded.
 #[derive(Deserialize, IntoParams)]
 pub(crate) struct DownloadProfileParams {
     /// A version that was replaced by a session which had not started from it, as the log names it. Default: the current version.

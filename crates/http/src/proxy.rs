@@ -224,7 +224,7 @@ async fn create_proxy(mut request: Request<ProjectKey>) -> Answer {
     Ok(answer::created(&format!("/proxies/{}", body.id), &body))
 }
 
-/// Which proxies are listed.
+/// The filter of a list of proxies.
 #[derive(Deserialize, IntoParams)]
 pub(crate) struct ProxyListParams {
     /// The whole name; case and accents are ignored.

@@ -28,7 +28,7 @@ pub(crate) async fn create_pool(mut request: Request<ProjectKey>) -> Answer {
     Ok(answer::created(&format!("/browser_pools/{}", pool.id), &pool))
 }
 
-/// Which pools are listed.
+/// The filter of a list of pools.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct PoolListParams {
     /// The whole name.
