@@ -69,7 +69,7 @@ impl PgApiKeys {
 
     /// Caches keys that were read, for less than a second.
     #[must_use]
-    pub fn remembering(self, recent: RecentKeys) -> Self {
+    pub fn with_cache(self, recent: RecentKeys) -> Self {
         Self { recent: Some(recent), ..self }
     }
 
@@ -129,7 +129,7 @@ impl ApiKeyRepository for PgApiKeys {
     }
 
     async fn delete(&self, organization: OrganizationId, id: ApiKeyId, at: OffsetDateTime) -> Result<bool, StoreError> {
-        let row = diesel::update(living(organization, id)).set(api_keys::deleted_at.eq(at));
+        let row = diesel::update(not_deleted(organization, id)).set(api_keys::deleted_at.eq(at));
         let done = self.database.changed("api_key.delete", row).await;
         self.forget();
         done
@@ -142,7 +142,7 @@ type LivingKey = Filter<
 >;
 
 /// The key of the organization, if it is not deleted.
-fn living(organization: OrganizationId, id: ApiKeyId) -> LivingKey {
+fn not_deleted(organization: OrganizationId, id: ApiKeyId) -> LivingKey {
     let row = api_keys::table.find(Column(id)).filter(api_keys::deleted_at.is_null());
     row.filter(api_keys::organization_id.eq(Column(organization)))
 }
@@ -218,7 +218,7 @@ impl ApiKeyDirectory for PgApiKeys {
     }
 
     async fn rename(&self, organization: OrganizationId, id: ApiKeyId, name: &LabelName) -> Result<bool, StoreError> {
-        let row = diesel::update(living(organization, id)).set(api_keys::name.eq(name.as_str()));
+        let row = diesel::update(not_deleted(organization, id)).set(api_keys::name.eq(name.as_str()));
         let done = self.database.changed("api_key.rename", row).await;
         self.forget();
         done

@@ -132,7 +132,7 @@ pub(crate) async fn insert(
     max: u32,
 ) -> Result<CredentialStored, CallError> {
     let project = Column(credential.project);
-    if !project::hold(connection, credential.project).await? {
+    if !project::lock(connection, credential.project).await? {
         return Ok(CredentialStored::ProjectGone);
     }
     let used = credentials::table.filter(credentials::project_id.eq(project)).count();

@@ -37,7 +37,7 @@ row! {
 }
 
 /// Locks the extensions until the transaction ends, so that none is deleted meanwhile. `false` if one does not exist.
-pub(crate) async fn hold(connection: &mut AsyncPgConnection, ids: &[ExtensionId]) -> Result<bool, CallError> {
+pub(crate) async fn lock(connection: &mut AsyncPgConnection, ids: &[ExtensionId]) -> Result<bool, CallError> {
     if ids.is_empty() {
         return Ok(true);
     }
@@ -56,7 +56,7 @@ repository! {
 impl ExtensionRepository for PgExtensions {
     async fn create(&self, extension: &Extension, max: u32) -> Result<ExtensionStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            if !project::hold(connection, extension.project).await? {
+            if !project::lock(connection, extension.project).await? {
                 return Ok(ExtensionStored::ProjectGone);
             }
             let used = extensions::table.filter(extensions::project_id.eq(Column(extension.project))).count();

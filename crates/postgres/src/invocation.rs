@@ -93,7 +93,7 @@ struct IdRow {
 }
 
 /// Cuts a page to the items that fit into [`PAGE_BYTES`].
-fn light(page: Page, found: Vec<(Uuid, i64)>) -> Listed<Uuid> {
+fn cut_to_bytes(page: Page, found: Vec<(Uuid, i64)>) -> Listed<Uuid> {
     let mut bytes = 0_i64;
     let fits = |weight: i64| {
         let first = bytes == 0;
@@ -113,10 +113,10 @@ impl InvocationRepository for PgInvocations {
         invocation: &Invocation,
     ) -> Result<InvocationStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let Some(held) = organization::hold(connection, organization).await? else {
+            let Some(held) = organization::lock(connection, organization).await? else {
                 return Ok(InvocationStored::ProjectGone);
             };
-            let Some(owner) = project::living(connection, organization, invocation.project).await? else {
+            let Some(owner) = project::not_deleted(connection, organization, invocation.project).await? else {
                 return Ok(InvocationStored::ProjectGone);
             };
             // Updating `used_at` also locks the deployment, so that it does not end meanwhile.
@@ -188,7 +188,7 @@ impl InvocationRepository for PgInvocations {
             let newest_first = (invocations::started_at.desc(), invocations::id.desc());
             let rows = rows.order(newest_first).limit(limit).offset(offset);
             let rows = rows.select((invocations::id, diesel::dsl::sql::<sql_types::BigInt>(WEIGHT)));
-            let found = light(page, rows.load(connection).await?);
+            let found = cut_to_bytes(page, rows.load(connection).await?);
             let rows = invocations::table.filter(invocations::id.eq_any(&found.items)).order(newest_first);
             let items = all(connection, rows.select(InvocationRow::as_select())).await?;
             Ok(Listed { items, next_offset: found.next_offset })

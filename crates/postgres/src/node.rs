@@ -39,9 +39,9 @@ impl NodeRepository for PgNodes {
     async fn announce(&self, node: &Node) -> Result<(), StoreError> {
         let Node { id, host, address, started_at, .. } = node;
         let row = NodeRow { id: Column(*id), host, address, started_at: *started_at };
-        let living = nodes::heartbeat_at.eq(now);
-        let inserting = diesel::insert_into(nodes::table).values((&row, living)).on_conflict(nodes::id);
-        self.database.change("node.announce", inserting.do_update().set((&row, living))).await
+        let not_deleted = nodes::heartbeat_at.eq(now);
+        let inserting = diesel::insert_into(nodes::table).values((&row, not_deleted)).on_conflict(nodes::id);
+        self.database.change("node.announce", inserting.do_update().set((&row, not_deleted))).await
     }
 
     async fn heartbeat(&self, id: NodeId) -> Result<(), StoreError> {
@@ -50,10 +50,11 @@ impl NodeRepository for PgNodes {
     }
 
     async fn with_remains(&self) -> Result<Vec<(NodeId, OffsetDateTime)>, StoreError> {
-        let living = sessions::table.filter(sessions::node_id.eq(nodes::id)).filter(not(sessions::state.eq("ended")));
+        let not_deleted =
+            sessions::table.filter(sessions::node_id.eq(nodes::id)).filter(not(sessions::state.eq("ended")));
         let running = browsers::table.filter(browsers::node_id.eq(nodes::id));
         let waiting = pool_waiters::table.filter(pool_waiters::node_id.eq(nodes::id));
-        let found = nodes::table.filter(exists(living).or(exists(running)).or(exists(waiting))).order(nodes::id);
+        let found = nodes::table.filter(exists(not_deleted).or(exists(running)).or(exists(waiting))).order(nodes::id);
         let rows = found.select((nodes::id, nodes::heartbeat_at));
         self.database.all::<(Column<NodeId>, OffsetDateTime), _>("node.with_remains", rows).await
     }

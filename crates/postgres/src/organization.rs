@@ -56,7 +56,7 @@ repository! {
 }
 
 /// Reads the organization, and locks it until the transaction ends, so that no other transaction adds to it meanwhile.
-pub(crate) async fn hold(
+pub(crate) async fn lock(
     connection: &mut AsyncPgConnection,
     id: OrganizationId,
 ) -> Result<Option<Organization>, CallError> {

@@ -38,18 +38,18 @@ repository! {
 }
 
 /// The pools that are not deleted.
-fn living() -> Filter<browser_pools::table, IsNull<browser_pools::deleted_at>> {
+fn not_deleted() -> Filter<browser_pools::table, IsNull<browser_pools::deleted_at>> {
     browser_pools::table.filter(browser_pools::deleted_at.is_null())
 }
 
 /// Locks what the pool's browsers load, so that none of it is deleted meanwhile. Returns the outcome if something is
 /// missing.
 async fn hold_loaded(connection: &mut AsyncPgConnection, shape: &Shape) -> Result<Option<PoolStored>, CallError> {
-    Ok(if !extension::hold(connection, &shape.extensions).await? {
+    Ok(if !extension::lock(connection, &shape.extensions).await? {
         Some(PoolStored::ExtensionGone)
-    } else if !proxy::hold(connection, shape.proxy).await? {
+    } else if !proxy::lock(connection, shape.proxy).await? {
         Some(PoolStored::ProxyGone)
-    } else if !profile::hold(connection, shape.profile).await? {
+    } else if !profile::lock(connection, shape.profile).await? {
         Some(PoolStored::ProfileGone)
     } else {
         None
@@ -63,8 +63,8 @@ async fn reserve(
     current: Option<&Pool>,
     next: &Pool,
 ) -> Result<PoolStored, CallError> {
-    let Some(held) = organization::hold(connection, organization).await? else { return Ok(PoolStored::Gone) };
-    let Some(owner) = project::living(connection, organization, next.project).await? else {
+    let Some(held) = organization::lock(connection, organization).await? else { return Ok(PoolStored::Gone) };
+    let Some(owner) = project::not_deleted(connection, organization, next.project).await? else {
         return Ok(PoolStored::Gone);
     };
     let used = usage::of(connection, owner.id, organization, Some(next.id)).await?;
@@ -128,7 +128,7 @@ impl PoolRepository for PgPools {
             if reserved != PoolStored::Yes {
                 return Ok(reserved);
             }
-            let pools = living().filter(browser_pools::project_id.eq(Column(pool.project))).count();
+            let pools = not_deleted().filter(browser_pools::project_id.eq(Column(pool.project))).count();
             if let Err(refused) = admit_one(Limit::ProjectPools, max_pools, counted(connection, pools).await?) {
                 return Ok(PoolStored::LimitExceeded(refused));
             }
@@ -169,7 +169,7 @@ impl PoolRepository for PgPools {
     }
 
     async fn find(&self, project: ProjectId, which: &IdOrName<PoolId>) -> Result<Option<Pool>, StoreError> {
-        let rows = living().filter(browser_pools::project_id.eq(Column(project))).select(PoolRow::as_select());
+        let rows = not_deleted().filter(browser_pools::project_id.eq(Column(project))).select(PoolRow::as_select());
         match which {
             IdOrName::Id(id) => self.database.read_one("pool.find", rows.find(Column(*id))).await,
             IdOrName::Name(name) => {
@@ -189,7 +189,8 @@ impl PoolRepository for PgPools {
         let idle = browsers::table.filter(browsers::pool_id.eq(browser_pools::id.nullable()));
         let idle = idle.filter(browsers::state.eq("idle")).filter(browsers::generation.eq(browser_pools::generation));
         let next = idle.order((browsers::created_at, browsers::id)).select(browsers::id).limit(1).single_value();
-        let rows = living().filter(browser_pools::project_id.eq(Column(project))).select((PoolRow::as_select(), next));
+        let rows =
+            not_deleted().filter(browser_pools::project_id.eq(Column(project))).select((PoolRow::as_select(), next));
         match which {
             IdOrName::Id(id) => self.database.read_one::<Row, _>(OPERATION, rows.find(Column(*id))).await,
             IdOrName::Name(name) => {
@@ -199,7 +200,7 @@ impl PoolRepository for PgPools {
     }
 
     async fn find_by_id(&self, id: PoolId) -> Result<Option<Pool>, StoreError> {
-        self.database.read_one("pool.find_by_id", living().find(Column(id)).select(PoolRow::as_select())).await
+        self.database.read_one("pool.find_by_id", not_deleted().find(Column(id)).select(PoolRow::as_select())).await
     }
 
     async fn list(
@@ -210,7 +211,7 @@ impl PoolRepository for PgPools {
     ) -> Result<Listed<(Pool, PoolCounts)>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let (limit, offset) = window(page);
-            let mut rows = living().filter(browser_pools::project_id.eq(Column(project))).into_boxed();
+            let mut rows = not_deleted().filter(browser_pools::project_id.eq(Column(project))).into_boxed();
             if let Some(name) = &filter.name {
                 rows = rows.filter(browser_pools::name.eq(name));
             }
@@ -239,13 +240,13 @@ impl PoolRepository for PgPools {
     }
 
     async fn all(&self) -> Result<Vec<PoolId>, StoreError> {
-        self.database.ids("pool.all", living().order(browser_pools::id).select(browser_pools::id)).await
+        self.database.ids("pool.all", not_deleted().order(browser_pools::id).select(browser_pools::id)).await
     }
 
     async fn delete(&self, id: PoolId, force: bool) -> Result<PoolDeleted, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            wait_queue::hold(connection, id).await?;
-            let row = living().find(Column(id));
+            wait_queue::lock(connection, id).await?;
+            let row = not_deleted().find(Column(id));
             let deleted = browser_pools::deleted_at.eq(now);
             if diesel::update(row).set(deleted).execute(connection).await? == 0 {
                 return Ok(PoolDeleted::NotFound);
@@ -344,7 +345,7 @@ impl PoolRepository for PgPools {
     }
 
     async fn grow(&self, pool: &Pool, fence: LeaderFence, growth: Growth) -> Result<Replaced, StoreError> {
-        let row = living().find(Column(pool.id)).filter(browser_pools::lease_fence.eq(fence.0));
+        let row = not_deleted().find(Column(pool.id)).filter(browser_pools::lease_fence.eq(fence.0));
         let row = row.filter(browser_pools::updated_at.eq(pool.updated_at));
         // A flush lowers the allowance without changing `updated_at`.
         let row = row.filter(browser_pools::allowance.eq(Column(pool.growth.allowance)));
@@ -361,7 +362,7 @@ impl PoolRepository for PgPools {
     ) -> Result<Replaced, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let Some(pool) = browser.pool else { return Ok(Replaced::LostRace) };
-            let row = living().find(Column(pool));
+            let row = not_deleted().find(Column(pool));
             let row = row.filter(browser_pools::lease_fence.eq(fence.0)).select(browser_pools::id);
             let row = row.filter(browser_pools::generation.eq(generation.0));
             // Locked, so that the pool can't be deleted in between and leave this browser behind.
@@ -380,7 +381,7 @@ impl PoolRepository for PgPools {
             let row = browsers::table.find(Column(browser)).filter(browsers::state.eq("warming"));
             let pool = row.select(browsers::pool_id).get_result(connection).await.optional()?;
             let Some(Some(Column(pool))) = pool else { return Ok(Replaced::LostRace) };
-            wait_queue::hold(connection, pool).await?;
+            wait_queue::lock(connection, pool).await?;
             let current = browser_pools::table.find(Column(pool)).select(browser_pools::generation).single_value();
             let row = row.filter(browsers::generation.nullable().eq(current));
             if diesel::update(row).set(browsers::state.eq("idle")).execute(connection).await? == 0 {

@@ -67,7 +67,7 @@ impl PgProjects {
 
     /// Clears `recent` after each change, so that changes apply to cached keys at once.
     #[must_use]
-    pub fn forgetting(self, recent: RecentKeys) -> Self {
+    pub fn clearing_cache(self, recent: RecentKeys) -> Self {
         Self { recent, ..self }
     }
 }
@@ -79,12 +79,12 @@ type OfOrganization = Filter<
 
 /// The projects of the organization that are not deleted.
 fn of(organization: OrganizationId) -> OfOrganization {
-    let living = projects::table.filter(projects::deleted_at.is_null());
-    living.filter(projects::organization_id.eq(Column(organization)))
+    let not_deleted = projects::table.filter(projects::deleted_at.is_null());
+    not_deleted.filter(projects::organization_id.eq(Column(organization)))
 }
 
 /// The project, if it belongs to the organization and is not deleted.
-pub(crate) async fn living(
+pub(crate) async fn not_deleted(
     mut connection: &AsyncPgConnection,
     organization: OrganizationId,
     id: ProjectId,
@@ -95,7 +95,7 @@ pub(crate) async fn living(
 
 /// Locks the project until the transaction ends, so that two transactions do not both use the last unit of a limit, and
 /// it is not deleted meanwhile. `false` if there is no such project.
-pub(crate) async fn hold(connection: &mut AsyncPgConnection, id: ProjectId) -> Result<bool, CallError> {
+pub(crate) async fn lock(connection: &mut AsyncPgConnection, id: ProjectId) -> Result<bool, CallError> {
     let row = projects::table.find(Column(id)).filter(projects::deleted_at.is_null()).select(projects::id);
     is_there(connection, row.for_no_key_update()).await
 }
@@ -103,7 +103,7 @@ pub(crate) async fn hold(connection: &mut AsyncPgConnection, id: ProjectId) -> R
 #[async_trait]
 impl ProjectRepository for PgProjects {
     async fn find(&self, organization: OrganizationId, id: ProjectId) -> Result<Option<Project>, StoreError> {
-        self.database.read("project.find", async |connection| living(connection, organization, id).await).await
+        self.database.read("project.find", async |connection| not_deleted(connection, organization, id).await).await
     }
 
     async fn find_by_name(&self, organization: OrganizationId, name: &str) -> Result<Option<Project>, StoreError> {
@@ -170,10 +170,10 @@ impl ProjectRepository for PgProjects {
     ) -> Result<ProjectDeleted, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             // Every transaction that creates something in a project locks the organization or the project.
-            organization::hold(connection, organization).await?;
+            organization::lock(connection, organization).await?;
             let row = projects::table.find(Column(id));
             row.select(projects::id).for_update().execute(connection).await?;
-            if living(connection, organization, id).await?.is_none() {
+            if not_deleted(connection, organization, id).await?.is_none() {
                 return Ok(ProjectDeleted::Gone);
             }
             let resources = usage::resources_of(connection, id).await?;

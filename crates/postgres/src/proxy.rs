@@ -101,7 +101,7 @@ impl ColumnValue for Exit {
 }
 
 /// Locks the proxy until the transaction ends, so that it is not deleted meanwhile. `false` if there is no such proxy.
-pub(crate) async fn hold(connection: &mut AsyncPgConnection, id: Option<ProxyId>) -> Result<bool, CallError> {
+pub(crate) async fn lock(connection: &mut AsyncPgConnection, id: Option<ProxyId>) -> Result<bool, CallError> {
     let Some(id) = id else { return Ok(true) };
     is_there(connection, stored().find(Column(id)).select(proxies::id).for_share()).await
 }
@@ -121,7 +121,7 @@ repository! {
 impl ProxyRepository for PgProxies {
     async fn create(&self, proxy: &Proxy, max: u32) -> Result<ProxyStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            if !project::hold(connection, proxy.project).await? {
+            if !project::lock(connection, proxy.project).await? {
                 return Ok(ProxyStored::ProjectGone);
             }
             let used = stored().filter(proxies::project_id.eq(Column(proxy.project))).count();

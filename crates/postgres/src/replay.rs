@@ -87,8 +87,8 @@ impl ReplayRepository for PgReplays {
     }
 
     async fn reconcile_lost(&self, at: OffsetDateTime, why: &str) -> Result<(), StoreError> {
-        let living = browsers::table.filter(browsers::id.nullable().eq(sessions::browser_id));
-        let over = sessions::table.filter(sessions::state.eq("ended")).filter(not(exists(living)));
+        let not_deleted = browsers::table.filter(browsers::id.nullable().eq(sessions::browser_id));
+        let over = sessions::table.filter(sessions::state.eq("ended")).filter(not(exists(not_deleted)));
         let lost = replays::table.filter(replays::state.eq(RUNNING));
         let lost = lost.filter(replays::session_id.eq_any(over.select(sessions::id)));
         let failed = replays::state.eq(ReplayState::Failed.as_str());

@@ -133,7 +133,7 @@ pub(crate) async fn store_end(
     let goes_back = next.pool.as_ref().filter(|_| next.leaves_its_browser_untouched()).map(|pool| pool.id);
     if let Some(pool) = goes_back {
         // Before any row is locked, since a transaction with the lock of the wait queue may wait for rows.
-        wait_queue::hold(connection, pool).await?;
+        wait_queue::lock(connection, pool).await?;
     }
     let row = sessions::table.find(Column(next.id)).filter(sessions::state.eq(state_before.as_str()));
     let ending = (StateColumns::of(&next.state), sessions::ended_at.eq(next.ended_at));
@@ -143,7 +143,7 @@ pub(crate) async fn store_end(
     let browser = browsers::table.filter(browsers::session_id.eq(Column(next.id)));
     let browser = browser.filter(browsers::state.eq("leased"));
     match goes_back {
-        Some(pool) if wait_queue::pool_lives(connection, pool).await? => {
+        Some(pool) if wait_queue::pool_exists(connection, pool).await? => {
             let current = browser_pools::table.find(Column(pool)).select(browser_pools::generation).single_value();
             let idle = (browsers::state.eq("idle"), browsers::session_id.eq(None::<Uuid>));
             let current = browser.filter(browsers::generation.nullable().eq(current));
@@ -168,10 +168,10 @@ impl SessionRepository for PgSessions {
         browser: Option<Browser>,
     ) -> Result<Created, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let Some(held) = organization::hold(connection, organization).await? else {
+            let Some(held) = organization::lock(connection, organization).await? else {
                 return Ok(Created::ProjectGone);
             };
-            let Some(owner) = project::living(connection, organization, session.project).await? else {
+            let Some(owner) = project::not_deleted(connection, organization, session.project).await? else {
                 return Ok(Created::ProjectGone);
             };
             if let Some(invocation) = session.invocation

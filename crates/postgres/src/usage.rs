@@ -110,9 +110,9 @@ pub(crate) async fn invocations(
     project: ProjectId,
     organization: OrganizationId,
 ) -> Result<(Usage, Usage), CallError> {
-    let of_it = projects::table.filter(projects::organization_id.eq(Column(organization))).select(projects::id);
+    let of_connection = projects::table.filter(projects::organization_id.eq(Column(organization))).select(projects::id);
     let running = invocations::table.filter(invocations::status.eq_any(["queued", "running"]));
-    let running = running.filter(invocations::project_id.eq_any(of_it));
+    let running = running.filter(invocations::project_id.eq_any(of_connection));
     let mine = dsl::count(invocations::id).aggregate_filter(invocations::project_id.eq(Column(project)));
     let (mine, all): (i64, i64) = running.select((mine, dsl::count(invocations::id))).get_result(connection).await?;
     let usage = |found| Usage { invocations: count(found), ..Usage::default() };
@@ -125,7 +125,7 @@ pub(crate) async fn resources_of(
     id: ProjectId,
 ) -> Result<Vec<ResourceCount>, CallError> {
     let id = Column(id);
-    let living = sessions::table.filter(not(sessions::state.eq("ended"))).filter(sessions::project_id.eq(id));
+    let not_deleted = sessions::table.filter(not(sessions::state.eq("ended"))).filter(sessions::project_id.eq(id));
     let pools =
         browser_pools::table.filter(browser_pools::deleted_at.is_null()).filter(browser_pools::project_id.eq(id));
     let stored = extensions::table.filter(extensions::project_id.eq(id));
@@ -138,7 +138,7 @@ pub(crate) async fn resources_of(
     let calls = invocations::table.filter(invocations::status.eq_any(["queued", "running"]));
     let calls = calls.filter(invocations::project_id.eq(id));
     let counted = [
-        ("sessions", living.count().get_result::<i64>(connection).await?),
+        ("sessions", not_deleted.count().get_result::<i64>(connection).await?),
         ("browser pools", pools.count().get_result(connection).await?),
         ("extensions", stored.count().get_result(connection).await?),
         ("auth connections", stored_in.count().get_result(connection).await?),

@@ -77,7 +77,7 @@ impl PgWaitQueue {
     ) -> Result<ImmediateLease, StoreError> {
         let work = async |connection: &AsyncPgConnection| match take(connection).await {
             Ok(Some(row)) => Ok(ImmediateLease::Leased(Box::new(row.value()?))),
-            Ok(None) if pool_lives(connection, pool).await? => Ok(ImmediateLease::Busy),
+            Ok(None) if pool_exists(connection, pool).await? => Ok(ImmediateLease::Busy),
             Ok(None) => Ok(ImmediateLease::PoolGone),
             Err(error) if error.violated() == Some(session::NAME_KEY) => Ok(ImmediateLease::NameTaken),
             Err(error) => Err(error),
@@ -85,23 +85,23 @@ impl PgWaitQueue {
         let taken = self.database.lease("wait_queue.take_now", work).await;
         if !matches!(taken, Ok(ImmediateLease::Leased(_) | ImmediateLease::Busy)) {
             // A browser that the statement locked but did not lease was skipped by concurrent checks.
-            self.look(pool, now).await?;
+            self.grant_idle_browsers(pool, now).await?;
         }
         taken
     }
 
     /// Gives idle browsers to waiting tickets, in a transaction of its own.
-    async fn look(&self, pool: PoolId, now: OffsetDateTime) -> Result<(), StoreError> {
-        let looking = async |connection: &mut AsyncPgConnection| {
-            hold(connection, pool).await?;
-            if pool_lives(connection, pool).await? {
+    async fn grant_idle_browsers(&self, pool: PoolId, now: OffsetDateTime) -> Result<(), StoreError> {
+        let granting = async |connection: &mut AsyncPgConnection| {
+            lock(connection, pool).await?;
+            if pool_exists(connection, pool).await? {
                 hand_over(connection, pool, now).await
             } else {
                 // The pool was deleted between the check and the insert of a ticket.
                 dissolve(connection, pool).await
             }
         };
-        self.database.transaction("wait_queue.look", looking).await
+        self.database.transaction("wait_queue.grant_idle_browsers", granting).await
     }
 }
 
@@ -121,7 +121,7 @@ impl<'a> LeaseTarget<'a> {
 }
 
 /// Locks the pool's wait queue until the transaction ends. Must be called before any row is locked.
-pub(crate) async fn hold(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<(), CallError> {
+pub(crate) async fn lock(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<(), CallError> {
     diesel::select(pg_advisory_xact_lock(lock_number(pool))).execute(connection).await?;
     Ok(())
 }
@@ -132,7 +132,7 @@ fn lock_number(pool: PoolId) -> i64 {
     i64::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]])
 }
 
-pub(crate) async fn pool_lives(mut connection: &AsyncPgConnection, pool: PoolId) -> Result<bool, CallError> {
+pub(crate) async fn pool_exists(mut connection: &AsyncPgConnection, pool: PoolId) -> Result<bool, CallError> {
     let row = browser_pools::table.find(Column(pool)).filter(browser_pools::deleted_at.is_null());
     Ok(diesel::select(exists(row)).get_result(&mut connection).await?)
 }
@@ -274,7 +274,7 @@ impl WaitQueue for PgWaitQueue {
 
     async fn enter(&self, place: &QueueEntry, now: OffsetDateTime) -> Result<QueueEntered, StoreError> {
         let entering = async |connection: &mut AsyncPgConnection| {
-            if !pool_lives(connection, place.pool).await? {
+            if !pool_exists(connection, place.pool).await? {
                 return Ok(None);
             }
             let expires = sql::<sql_types::Timestamptz>("now() + make_interval(secs => ");
@@ -287,7 +287,7 @@ impl WaitQueue for PgWaitQueue {
         let Some(position) = self.database.call("wait_queue.enter", entering).await? else {
             return Ok(QueueEntered::PoolGone);
         };
-        self.look(place.pool, now).await?;
+        self.grant_idle_browsers(place.pool, now).await?;
         Ok(QueueEntered::Yes(position))
     }
 
@@ -338,7 +338,7 @@ impl WaitQueue for PgWaitQueue {
         let (decided, stuck) = self.database.call("wait_queue.decided", work).await?;
         // For browsers whose server was killed or cut off between freeing them and granting them.
         for (Column(pool), at) in stuck {
-            self.look(pool, at).await?;
+            self.grant_idle_browsers(pool, at).await?;
         }
         Ok(decided)
     }
@@ -357,7 +357,7 @@ impl WaitQueue for PgWaitQueue {
                 let found = pool_waiters::table.find(ticket).select((pool_waiters::pool_id, pool_waiters::session_id));
                 let found: Option<(Column<PoolId>, Column<_>)> = found.get_result(connection).await.optional()?;
                 let Some((Column(pool), Column(session))) = found else { return Ok(()) };
-                hold(connection, pool).await?;
+                lock(connection, pool).await?;
                 diesel::delete(pool_waiters::table.find(ticket)).execute(connection).await?;
                 match session::find(connection, session).await? {
                     Some(granted) => take_back(connection, granted, now).await,

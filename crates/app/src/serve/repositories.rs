@@ -58,15 +58,15 @@ impl Repositories {
         let database = || store.database.clone();
         let system = Arc::new(System);
         let recent_keys = RecentKeys::default();
-        let key_rows = Arc::new(PgApiKeys::new(database()).remembering(recent_keys.clone()));
+        let key_rows = Arc::new(PgApiKeys::new(database()).with_cache(recent_keys.clone()));
         Self {
             organizations: Arc::new(PgOrganizations::new(database())),
             apps: AppRepositories {
-                deployments: Arc::new(PgDeployments::new(database()).forgetting(recent_keys.clone())),
+                deployments: Arc::new(PgDeployments::new(database()).clearing_cache(recent_keys.clone())),
                 invocations: Arc::new(PgInvocations::new(database())),
                 lines: Arc::new(PgLines::new(database(), bounds.clone())),
             },
-            projects: Arc::new(PgProjects::new(database()).forgetting(recent_keys)),
+            projects: Arc::new(PgProjects::new(database()).clearing_cache(recent_keys)),
             nodes: Arc::new(PgNodes::new(database())),
             sessions: Arc::new(PgSessions::new(database())),
             browsers: Arc::new(PgBrowsers::new(database())),

@@ -52,7 +52,7 @@ pub(super) async fn report(connection: &mut AsyncPgConnection, id: AuthConnectio
 
 /// Locks the connection until the transaction ends, so that two flows of it do not begin at once and it is not deleted
 /// meanwhile. `false` if there is no such connection.
-pub(super) async fn hold(connection: &mut AsyncPgConnection, id: AuthConnectionId) -> Result<bool, CallError> {
+pub(super) async fn lock(connection: &mut AsyncPgConnection, id: AuthConnectionId) -> Result<bool, CallError> {
     let row = auth_connections::table.find(Column(id)).select(auth_connections::id);
     is_there(connection, row.for_update()).await
 }
@@ -69,11 +69,11 @@ pub(super) async fn latest(
 }
 
 pub(super) async fn begin(connection: &mut AsyncPgConnection, flow: &Flow) -> Result<FlowBegun, CallError> {
-    if !hold(connection, flow.connection).await? {
+    if !lock(connection, flow.connection).await? {
         return Ok(FlowBegun::Gone);
     }
-    let of_it = auth_flows::table.filter(auth_flows::connection_id.eq(Column(flow.connection)));
-    let running = of_it.filter(auth_flows::status.eq(RUNNING)).select(FlowRow::as_select()).for_update();
+    let of_connection = auth_flows::table.filter(auth_flows::connection_id.eq(Column(flow.connection)));
+    let running = of_connection.filter(auth_flows::status.eq(RUNNING)).select(FlowRow::as_select()).for_update();
     let running: Vec<Flow> = all(connection, running).await?;
     for running in running {
         if (running.kind == FlowKind::HealthCheck) != (flow.kind == FlowKind::HealthCheck) {
@@ -187,8 +187,8 @@ pub(super) async fn cancel(
     connection: &mut AsyncPgConnection,
     id: AuthConnectionId,
 ) -> Result<Vec<SessionId>, CallError> {
-    let of_it = auth_flows::table.filter(auth_flows::connection_id.eq(Column(id)));
-    let nothing_left = of_it.filter(auth_flows::status.ne(RUNNING)).filter(auth_flows::open.eq(false));
+    let of_connection = auth_flows::table.filter(auth_flows::connection_id.eq(Column(id)));
+    let nothing_left = of_connection.filter(auth_flows::status.ne(RUNNING)).filter(auth_flows::open.eq(false));
     diesel::delete(nothing_left).execute(connection).await?;
     let ended = (
         auth_flows::status.eq("CANCELED"),
@@ -196,10 +196,10 @@ pub(super) async fn cancel(
         auth_flows::submission.eq(None::<Vec<u8>>),
         auth_flows::entered.eq(None::<Vec<u8>>),
     );
-    let running = of_it.filter(auth_flows::status.eq(RUNNING));
+    let running = of_connection.filter(auth_flows::status.eq(RUNNING));
     diesel::update(running).set(ended).execute(connection).await?;
-    diesel::delete(of_it.filter(auth_flows::open.eq(false))).execute(connection).await?;
-    let left: Vec<Column<SessionId>> = of_it.select(auth_flows::session_id).load(connection).await?;
+    diesel::delete(of_connection.filter(auth_flows::open.eq(false))).execute(connection).await?;
+    let left: Vec<Column<SessionId>> = of_connection.select(auth_flows::session_id).load(connection).await?;
     let mute = sessions::table.filter(sessions::id.eq_any(&left));
     diesel::update(mute).set(sessions::save_profile.eq(false)).execute(connection).await?;
     let mute = browsers::table.filter(browsers::session_id.eq_any(&left));
@@ -220,10 +220,10 @@ pub(super) async fn orphaned_flows(
     connection: &mut AsyncPgConnection,
     node: NodeId,
 ) -> Result<Vec<OrphanedFlow>, CallError> {
-    let living = nodes::table.filter(is_alive()).filter(nodes::id.ne(Column(node)));
-    let living = living.select(nodes::id.nullable());
+    let not_deleted = nodes::table.filter(is_alive()).filter(nodes::id.ne(Column(node)));
+    let not_deleted = not_deleted.select(nodes::id.nullable());
     let rows = auth_flows::table.filter(auth_flows::status.eq(RUNNING).or(auth_flows::open));
-    let rows = rows.filter(auth_flows::node_id.is_null().or(auth_flows::node_id.ne_all(living).assume_not_null()));
+    let rows = rows.filter(auth_flows::node_id.is_null().or(auth_flows::node_id.ne_all(not_deleted).assume_not_null()));
     let rows: Vec<(Column<AuthFlowId>, Column<AuthConnectionId>)> =
         rows.select((auth_flows::id, auth_flows::connection_id)).load(connection).await?;
     Ok(rows.into_iter().map(|(flow, of)| OrphanedFlow { flow: flow.0, connection: of.0 }).collect())
@@ -238,8 +238,8 @@ pub(super) async fn take(
     let flow: Option<Flow> = find(connection, row).await?;
     let Some(flow) = flow else { return Ok(None) };
     if let Some(other) = flow.node.filter(|other| *other != node) {
-        let living = nodes::table.find(Column(other)).filter(is_alive()).count();
-        if living.get_result::<i64>(connection).await? > 0 {
+        let not_deleted = nodes::table.find(Column(other)).filter(is_alive()).count();
+        if not_deleted.get_result::<i64>(connection).await? > 0 {
             return Ok(None);
         }
     }

@@ -74,18 +74,18 @@ async fn one(connection: &mut AsyncPgConnection, id: AuthConnectionId) -> Result
 impl AuthConnectionRepository for PgAuthConnections {
     async fn create(&self, new: &AuthConnection, max: u32) -> Result<ConnectionStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            if !project::hold(connection, new.project).await? {
+            if !project::lock(connection, new.project).await? {
                 return Ok(ConnectionStored::ProjectGone);
             }
             let profile = LoadedProfile { id: new.profile, version: None, save_changes: false };
-            if !profile::hold(connection, Some(profile)).await? {
+            if !profile::lock(connection, Some(profile)).await? {
                 return Ok(ConnectionStored::ReferenceGone("profile_name"));
             }
-            if !proxy::hold(connection, new.settings.proxy).await? {
+            if !proxy::lock(connection, new.settings.proxy).await? {
                 return Ok(ConnectionStored::ReferenceGone("proxy"));
             }
             if let Some(named) = &new.settings.credential
-                && !names::hold(connection, Column(new.project), named).await?
+                && !names::lock(connection, Column(new.project), named).await?
             {
                 return Ok(ConnectionStored::ReferenceGone("credential"));
             }
@@ -150,11 +150,11 @@ impl AuthConnectionRepository for PgAuthConnections {
             let project: Option<Column<ProjectId>> =
                 row.select(auth_connections::project_id).get_result(connection).await.optional()?;
             let Some(project) = project else { return Ok(ConnectionUpdated::NotFound) };
-            if !proxy::hold(connection, change.proxy.flatten()).await? {
+            if !proxy::lock(connection, change.proxy.flatten()).await? {
                 return Ok(ConnectionUpdated::ReferenceGone("proxy"));
             }
             if let Some(Some(named)) = &change.credential
-                && !names::hold(connection, project, named).await?
+                && !names::lock(connection, project, named).await?
             {
                 return Ok(ConnectionUpdated::ReferenceGone("credential"));
             }
@@ -169,7 +169,7 @@ impl AuthConnectionRepository for PgAuthConnections {
     async fn delete(&self, id: AuthConnectionId) -> Result<Option<ConnectionDeleted>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             // Locks the connection before its flows, in the same order as `begin`.
-            if !flows::hold(connection, id).await? {
+            if !flows::lock(connection, id).await? {
                 return Ok(None);
             }
             let sessions = flows::cancel(connection, id).await?;
@@ -198,7 +198,7 @@ impl AuthConnectionRepository for PgAuthConnections {
     async fn end(&self, flow: &Flow, end: &FlowEnd) -> Result<bool, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             // Locks the connection before its flows.
-            if !flows::hold(connection, flow.connection).await? || !flows::put(connection, flow).await? {
+            if !flows::lock(connection, flow.connection).await? || !flows::put(connection, flow).await? {
                 return Ok(false);
             }
             flows::conclude(connection, flow, end).await?;

@@ -14,7 +14,7 @@ use crate::schema::{auth_connections, credential_providers, credentials, project
 
 /// Locks the credential or provider that a connection of the project refers to, so that it is neither deleted nor
 /// renamed before the connection is stored. Returns whether it exists.
-pub(super) async fn hold(
+pub(super) async fn lock(
     connection: &mut AsyncPgConnection,
     project: Column<ProjectId>,
     named: &CredentialRef,

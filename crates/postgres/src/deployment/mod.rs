@@ -73,7 +73,7 @@ impl PgDeployments {
 
     /// Clears `recent` when a deployment ends, so that its key is refused at once.
     #[must_use]
-    pub fn forgetting(self, recent: RecentKeys) -> Self {
+    pub fn clearing_cache(self, recent: RecentKeys) -> Self {
         Self { recent, ..self }
     }
 }
@@ -118,8 +118,8 @@ impl DeploymentRepository for PgDeployments {
         let work = async |connection: &mut AsyncPgConnection| {
             // Locked, so that two transactions do not both use the last unit of the limit, and the project is not
             // deleted meanwhile.
-            if organization::hold(connection, organization).await?.is_none()
-                || project::living(connection, organization, deployment.project).await?.is_none()
+            if organization::lock(connection, organization).await?.is_none()
+                || project::not_deleted(connection, organization, deployment.project).await?.is_none()
             {
                 return Ok(DeploymentStored::ProjectGone);
             }
@@ -155,15 +155,15 @@ impl DeploymentRepository for PgDeployments {
     ) -> Result<Listed<Deployment>, StoreError> {
         let mut rows = deployments::table.filter(deployments::project_id.eq(Column(project))).into_boxed();
         if let Some(name) = &filter.app_name {
-            let of_it = app_versions::table.filter(app_versions::deployment_id.eq(deployments::id));
-            rows = rows.filter(exists(of_it.filter(app_versions::app_name.eq(name))));
+            let versions = app_versions::table.filter(app_versions::deployment_id.eq(deployments::id));
+            rows = rows.filter(exists(versions.filter(app_versions::app_name.eq(name))));
         }
         if let Some(version) = &filter.app_version {
             rows = rows.filter(deployments::version.eq(version));
         }
         if let Some(query) = &filter.query {
-            let of_it = app_versions::table.filter(app_versions::deployment_id.eq(deployments::id));
-            let named = exists(of_it.filter(contains("app_versions.app_name", query)));
+            let versions = app_versions::table.filter(app_versions::deployment_id.eq(deployments::id));
+            let named = exists(versions.filter(contains("app_versions.app_name", query)));
             rows = rows.filter(named.or(deployments::id.eq_any(query.parse::<DeploymentId>().ok().map(Column))));
         }
         let rows = rows.order((deployments::created_at.desc(), deployments::id.desc()));
@@ -191,7 +191,7 @@ impl DeploymentRepository for PgDeployments {
     ) -> Result<Registered, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             // Locked, so that no other deployment of the project registers meanwhile.
-            project::hold(connection, current.project).await?;
+            project::lock(connection, current.project).await?;
             let replaced = match apps::obstacles(connection, next, apps).await? {
                 Ok(replaced) => replaced,
                 Err(app) => return Ok(Registered::VersionExists { app }),

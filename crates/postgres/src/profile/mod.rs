@@ -84,7 +84,7 @@ fn stored() -> Filter<profiles::table, IsNull<profiles::deleted_at>> {
 
 /// Locks the profile until the transaction ends, so that it is not deleted meanwhile. `false` if there is no such
 /// profile.
-pub(crate) async fn hold(
+pub(crate) async fn lock(
     connection: &mut AsyncPgConnection,
     profile: Option<LoadedProfile>,
 ) -> Result<bool, CallError> {
@@ -125,7 +125,7 @@ impl ProfileRepository for PgProfiles {
             let organization = organizations::table.find(row.organization).select(organizations::id);
             organization.for_key_share().execute(connection).await?;
             if let Some(project) = profile.project {
-                if !project::hold(connection, project).await? {
+                if !project::lock(connection, project).await? {
                     return Ok(ProfileStored::ProjectGone);
                 }
                 let used = stored().filter(profiles::project_id.eq(Column(project))).count();
@@ -245,8 +245,9 @@ impl ProfileRepository for PgProfiles {
             let row = VersionRow::of(version);
             let profile = profiles::table.find(row.profile);
             // Locked, so that two sessions that end at once save one after the other.
-            let living = profile.filter(profiles::deleted_at.is_null()).select(profiles::version_id).for_update();
-            let found: Option<Option<Column<ProfileVersionId>>> = living.get_result(connection).await.optional()?;
+            let not_deleted = profile.filter(profiles::deleted_at.is_null()).select(profiles::version_id).for_update();
+            let found: Option<Option<Column<ProfileVersionId>>> =
+                not_deleted.get_result(connection).await.optional()?;
             let Some(current) = found else { return Ok(VersionStored::NotWanted) };
             let session = sessions::table.find(row.session).filter(sessions::save_profile);
             let saves = session.filter(sessions::profile_id.eq(row.profile));

@@ -21,8 +21,8 @@ fn node(world: &World) -> Node {
     let recent = RecentKeys::default();
     let database = || world.db.database().clone();
     Node {
-        keys: PgApiKeys::new(database()).remembering(recent.clone()),
-        projects: PgProjects::new(database()).forgetting(recent),
+        keys: PgApiKeys::new(database()).with_cache(recent.clone()),
+        projects: PgProjects::new(database()).clearing_cache(recent),
     }
 }
 
