@@ -338,7 +338,8 @@ impl Download {
     /// # Errors
     /// [`ClientError::TooLong`] if it exceeds `max_bytes`, and any error of the stream.
     pub async fn collect(mut self, max_bytes: usize) -> Result<Bytes, ClientError> {
-        let mut all = BytesMut::new();
+        let expected = self.length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+        let mut all = BytesMut::with_capacity(expected.min(max_bytes));
         while let Some(part) = self.next().await.transpose()? {
             if all.len() + part.len() > max_bytes {
                 return Err(ClientError::TooLong);

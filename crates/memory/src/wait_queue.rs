@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use casement_domain::pool::{
-    ImmediateLease, LeaseFrom, LeaseRequest, QueueEntered, QueueEntry, TicketNotifier, TicketOutcome, WaitQueue,
-    Waiter, WaiterEvent,
+    ImmediateLease, LeaseRequest, QueueEntered, QueueEntry, TicketNotifier, TicketOutcome, WaitQueue, Waiter,
+    WaiterEvent,
 };
 use casement_domain::{MonotonicTime, NodeId, PoolId, StoreError, TicketId};
 use time::OffsetDateTime;
@@ -18,11 +18,10 @@ use crate::Memory;
 impl WaitQueue for Memory {
     async fn take_now(
         &self,
-        from: &LeaseFrom,
+        pool: PoolId,
         lease: &LeaseRequest,
         now: OffsetDateTime,
     ) -> Result<ImmediateLease, StoreError> {
-        let pool = from.pool;
         let mut state = self.state();
         if !state.pools.contains_key(&pool) {
             return Ok(ImmediateLease::PoolGone);

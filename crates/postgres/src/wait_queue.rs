@@ -18,10 +18,10 @@ use casement_domain::browser::StartUrl;
 use casement_domain::name::LabelName;
 use casement_domain::node::Node;
 use casement_domain::pool::{
-    ImmediateLease, LeaseFrom, LeaseRequest, QueueEntered, QueueEntry, TicketOutcome, WaitQueue,
+    ImmediateLease, KnownBrowser, LeaseRequest, QueueEntered, QueueEntry, TicketOutcome, WaitQueue,
 };
 use casement_domain::session::{Session, SessionEvent, Tags};
-use casement_domain::{BrowserId, NodeId, PoolId, SessionId, StoreError, TicketId};
+use casement_domain::{NodeId, PoolId, SessionId, StoreError, TicketId};
 use diesel::dsl::{exists, sql};
 use diesel::prelude::*;
 use diesel::sql_types;
@@ -66,9 +66,7 @@ impl PgWaitQueue {
     pub fn new(database: Database) -> Self {
         Self { audit: PgAudit::new(database.clone()), database }
     }
-}
 
-impl PgWaitQueue {
     async fn taken(
         &self,
         pool: PoolId,
@@ -106,16 +104,15 @@ impl PgWaitQueue {
 }
 
 impl<'a> LeaseTarget<'a> {
-    fn of(from: &LeaseFrom, lease: &'a LeaseRequest, now: OffsetDateTime) -> Self {
+    fn of(pool: PoolId, lease: &'a LeaseRequest, now: OffsetDateTime) -> Self {
         Self {
-            pool: Column(from.pool),
+            pool: Column(pool),
             session: Column(lease.session),
             name: lease.name.as_ref().map(|name| name.as_str()),
             start_url: lease.start_url.as_ref().map(|url| url.as_str()),
             tags: Column(lease.tags.clone()),
             telemetry: Stored::of(&lease.telemetry),
             now,
-            unchanged_since: from.unchanged_since,
         }
     }
 }
@@ -237,23 +234,22 @@ async fn take_back(connection: &mut AsyncPgConnection, granted: Session, at: Off
 impl WaitQueue for PgWaitQueue {
     async fn take_now(
         &self,
-        from: &LeaseFrom,
+        pool: PoolId,
         lease: &LeaseRequest,
         now: OffsetDateTime,
     ) -> Result<ImmediateLease, StoreError> {
         let taking = LeaseIdleBrowser {
-            taking: LeaseTarget::of(from, lease, now),
+            taking: LeaseTarget::of(pool, lease, now),
             silent_after_seconds: Node::LOST_AFTER.as_seconds_f64(),
         };
         let take =
             async |mut connection: &AsyncPgConnection| Ok(taking.get_result(&mut connection).await.optional()?);
-        self.taken(from.pool, now, take).await
+        self.taken(pool, now, take).await
     }
 
     async fn take_recorded(
         &self,
-        from: &LeaseFrom,
-        browser: BrowserId,
+        known: &KnownBrowser,
         lease: &LeaseRequest,
         record: &AuditEntry,
         now: OffsetDateTime,
@@ -265,11 +261,15 @@ impl WaitQueue for PgWaitQueue {
             }
             let Some(owner) = self.audit.owner(connection, record).await? else { return Ok(None) };
             let record = AuditRow::of(record, &owner);
-            let taking =
-                LeaseKnownBrowser { taking: LeaseTarget::of(from, lease, now), browser: Column(browser), record };
+            let taking = LeaseKnownBrowser {
+                taking: LeaseTarget::of(known.pool, lease, now),
+                browser: Column(known.browser),
+                unchanged_since: known.unchanged_since,
+                record,
+            };
             Ok(taking.get_result(&mut connection).await.optional()?)
         };
-        self.taken(from.pool, now, take).await
+        self.taken(known.pool, now, take).await
     }
 
     async fn enter(&self, place: &QueueEntry, now: OffsetDateTime) -> Result<QueueEntered, StoreError> {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::Value;
 
-use super::{Remote, logs, print_result, progress, text, without_controls};
+use super::{Remote, logs, print_line, progress, text, without_controls};
 
 /// The entrypoints that are tried in this order if none is named.
 const ENTRYPOINTS: &[&str] = &[
@@ -74,7 +74,7 @@ pub(super) async fn run(command: DeployCommand) -> anyhow::Result<()> {
         match (text(&event, "event"), text(&event["deployment"], "status")) {
             ("deployment_state", "running") => {
                 apps(&api, id).await?;
-                return print_result(id);
+                return print_line(id);
             }
             ("deployment_state", status @ ("failed" | "stopped")) => {
                 bail!("the deployment {status}: {}", without_controls(text(&event["deployment"], "status_reason")))

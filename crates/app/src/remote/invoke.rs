@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::json;
 
-use super::{Remote, json_without_controls, logs, print_result, progress, text, without_controls};
+use super::{Remote, json_without_controls, logs, print_line, progress, text, without_controls};
 
 #[derive(Debug, Args)]
 pub(crate) struct InvokeCommand {
@@ -53,7 +53,7 @@ pub(super) async fn run(command: InvokeCommand) -> anyhow::Result<()> {
         let invocation = &event["invocation"];
         match text(invocation, "status") {
             "succeeded" => {
-                return print_result(&json_without_controls(invocation["output"].as_str().unwrap_or("null")));
+                return print_line(&json_without_controls(invocation["output"].as_str().unwrap_or("null")));
             }
             "failed" => bail!("the invocation failed: {}", without_controls(text(invocation, "status_reason"))),
             _ => {}

@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::api::Api;
-use super::{Remote, print_result, progress, text, without_controls};
+use super::{Remote, print_line, progress, text, without_controls};
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsCommand {
@@ -21,7 +21,7 @@ pub(super) async fn run(command: LogsCommand) -> anyhow::Result<()> {
     let mut events = super::sse::Events::new(api.stream(&[kind, &id, "events"]).await?);
     while let Some(event) = events.next().await? {
         match text(&event, "event") {
-            "log" => print_result(&without_controls(text(&event, "message")))?,
+            "log" => print_line(&without_controls(text(&event, "message")))?,
             _ => show(&event),
         }
     }

@@ -71,7 +71,7 @@ fn progress(text: &str) {
 }
 
 /// Prints the result of a command.
-fn print_result(text: &str) -> anyhow::Result<()> {
+fn print_line(text: &str) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout(), "{text}")?)
 }
 

@@ -18,14 +18,6 @@ text_enum! {
     }
 }
 
-impl AuthStrategy {
-    /// Parses the stored form.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|strategy| strategy.as_str() == text)
-    }
-}
-
 text_enum! {
     /// The part of the service that was called.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +28,6 @@ text_enum! {
         Session => "session",
         /// The API, called by a deployed app.
         Apps => "apps",
-    }
-}
-
-impl AuditService {
-    /// Parses the stored form.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|service| service.as_str() == text)
     }
 }
 

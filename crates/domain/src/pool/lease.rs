@@ -188,7 +188,7 @@ impl Leases {
         lease: &mut LeaseRequest,
     ) -> Result<Option<Session>, UseCaseError> {
         for _ in 0..MAX_DEAD_BROWSERS {
-            let taken = self.deps.wait_queue.take_now(&pool.id.into(), lease, self.deps.clock.now()).await;
+            let taken = self.deps.wait_queue.take_now(pool.id, lease, self.deps.clock.now()).await;
             match taken.map_err(|error| self.note_uncertain_lease(lease, error))? {
                 ImmediateLease::Leased(session) => {
                     if let Some(session) = self.hand_out(*session).await {

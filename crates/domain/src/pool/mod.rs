@@ -21,7 +21,7 @@ pub use lease::{AcquireRequest, Acquired, Leases, NotLeased, ReleaseError, Waiti
 pub use model::{Generation, Growth, Pool, PoolConfig, PoolCounts};
 pub use plan::{IdleBrowser, Observed, Plan, plan};
 pub use ports::{
-    ImmediateLease, LeaderFence, LeaseFrom, LeaseRequest, PoolDeleted, PoolFilter, PoolRepository, PoolStored,
+    ImmediateLease, KnownBrowser, LeaderFence, LeaseRequest, PoolDeleted, PoolFilter, PoolRepository, PoolStored,
     QueueEntered, QueueEntry, TicketNotifier, TicketOutcome, WaitQueue, Waiter, WaiterEvent,
 };
 #[cfg(feature = "mocks")]

@@ -150,19 +150,15 @@ pub struct LeaseRequest {
     pub telemetry: Option<Capture>,
 }
 
-/// The pool to lease from.
+/// The browser that a lease with its audit record takes, as the caller knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseFrom {
-    /// The pool.
+pub struct KnownBrowser {
+    /// The browser.
+    pub browser: BrowserId,
+    /// The pool of the browser.
     pub pool: PoolId,
     /// The `updated_at` that the pool must still have. A pool that changed since then answers `Busy`.
-    pub unchanged_since: Option<OffsetDateTime>,
-}
-
-impl From<PoolId> for LeaseFrom {
-    fn from(pool: PoolId) -> Self {
-        Self { pool, unchanged_since: None }
-    }
+    pub unchanged_since: OffsetDateTime,
 }
 
 /// A new entry of the wait queue.
@@ -228,7 +224,7 @@ pub trait WaitQueue: Send + Sync {
     /// latest when an audit record that is appended afterwards is durable.
     async fn take_now(
         &self,
-        from: &LeaseFrom,
+        pool: PoolId,
         lease: &LeaseRequest,
         now: OffsetDateTime,
     ) -> Result<ImmediateLease, StoreError>;
@@ -238,8 +234,7 @@ pub trait WaitQueue: Send + Sync {
     /// at once, which is the default.
     async fn take_recorded(
         &self,
-        _from: &LeaseFrom,
-        _browser: BrowserId,
+        _known: &KnownBrowser,
         _lease: &LeaseRequest,
         _record: &AuditEntry,
         _now: OffsetDateTime,

@@ -78,7 +78,7 @@ async fn an_idle_browser_is_leased_at_once() {
         .expect_take_now()
         .withf(|pool, lease, now| {
             let name = lease.name.as_ref().map(|name| name.as_str());
-            (*pool, name, *now) == (pool_id(1).into(), Some("one"), NOON)
+            (*pool, name, *now) == (pool_id(1), Some("one"), NOON)
         })
         .times(1)
         .returning(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased_session(1)))));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use casement_domain::audit::{MockAuditTrail, PreparedRecord, PreparedRecordOutcome, RecordTimestamp};
-use casement_domain::pool::{AcquireRequest, Acquired, ImmediateLease, LeaseFrom, Pool};
+use casement_domain::pool::{AcquireRequest, Acquired, ImmediateLease, KnownBrowser, Pool};
 use casement_domain::session::{EndReason, Session, SessionState};
 use casement_domain::testing::{audit_entry, browser_id, leased_session, pool, pool_id, scope};
 use casement_domain::{StoreError, UseCaseError};
@@ -28,8 +28,7 @@ fn read(times: usize) -> World {
 
 /// Expects one lease of the pool in any state.
 fn leases(world: &mut World, taken: ImmediateLease) {
-    let from = LeaseFrom::from(pool_id(1));
-    let expected = world.wait_queue.expect_take_now().withf(move |requested, _, _| *requested == from);
+    let expected = world.wait_queue.expect_take_now().withf(|pool, _, _| *pool == pool_id(1));
     expected.times(1).return_once(|_, _, _| Ok(taken));
 }
 
@@ -39,11 +38,12 @@ fn leased() -> ImmediateLease {
 
 /// Expects one lease of browser 1 of the unchanged pool that stores the audit record in the same transaction.
 fn leases_recorded(world: &mut World, taken: ImmediateLease) {
-    let from = LeaseFrom { unchanged_since: Some(warm_pool().updated_at), ..pool_id(1).into() };
-    let expected = world.wait_queue.expect_take_recorded().withf(move |requested, browser, _, record, _| {
-        (*requested, *browser) == (from, browser_id(1)) && *record == audit_entry(1)
-    });
-    expected.times(1).return_once(|_, _, _, _, _| Ok(taken));
+    let next = KnownBrowser { browser: browser_id(1), pool: pool_id(1), unchanged_since: warm_pool().updated_at };
+    let expected = world
+        .wait_queue
+        .expect_take_recorded()
+        .withf(move |known, _, record, _| *known == next && *record == audit_entry(1));
+    expected.times(1).return_once(|_, _, _, _| Ok(taken));
 }
 
 /// Returns an audit record and expects that its intent is stored this number of times.
@@ -94,8 +94,9 @@ async fn a_cached_lease_is_stored_with_its_audit_record_before_the_probe() {
     let mut world = read(1);
     let mut order = Sequence::new();
     let expected = world.wait_queue.expect_take_recorded().times(1).in_sequence(&mut order);
-    expected.return_once(|_, _, _, _, _| Ok(leased()));
-    world.engine.expect_hand_out().times(1).in_sequence(&mut order).returning(|_, _| Ok(()));
+    expected.return_once(|_, _, _, _| Ok(leased()));
+    let probe = world.engine.expect_hand_out().withf(|id, _| *id == browser_id(1));
+    probe.times(1).in_sequence(&mut order).returning(|_, _| Ok(()));
     let casement = world.build();
     casement.leases.look_ahead(&scope(), "warm").await;
     let record = early(0);
@@ -122,7 +123,7 @@ async fn a_recorded_lease_of_a_dead_browser_is_replaced_and_recorded_again() {
     let mut world = read(1);
     let rows = world.keep_sessions([]);
     let stored = rows.clone();
-    world.wait_queue.expect_take_recorded().times(1).returning(move |_, _, lease, _, _| {
+    world.wait_queue.expect_take_recorded().times(1).returning(move |_, lease, _, _| {
         let session = Session { id: lease.session, ..leased_session(1) };
         stored.put(session.clone());
         Ok(ImmediateLease::Leased(Box::new(session)))

@@ -54,7 +54,7 @@ async fn with_next_browser_cached(
     });
     ports.wait_queue.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased_session(1)))));
     let noted = Arc::clone(&stored);
-    ports.wait_queue.expect_take_recorded().returning(move |_, _, _, record, _| {
+    ports.wait_queue.expect_take_recorded().returning(move |_, _, record, _| {
         noted.lock().push(record.clone());
         happens();
         Ok(ImmediateLease::Leased(Box::new(session.clone())))

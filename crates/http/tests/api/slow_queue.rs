@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::{
-    BrowserId, NodeId, PoolId, StoreError, TicketId,
+    NodeId, PoolId, StoreError, TicketId,
     audit::AuditEntry,
     pool::{
-        ImmediateLease, LeaseFrom, LeaseRequest, MockWaitQueue, QueueEntered, QueueEntry, TicketOutcome, WaitQueue,
+        ImmediateLease, KnownBrowser, LeaseRequest, MockWaitQueue, QueueEntered, QueueEntry, TicketOutcome, WaitQueue,
     },
 };
 use time::OffsetDateTime;
@@ -31,23 +31,22 @@ impl SlowQueue {
 impl WaitQueue for SlowQueue {
     async fn take_now(
         &self,
-        from: &LeaseFrom,
+        pool: PoolId,
         lease: &LeaseRequest,
         now: OffsetDateTime,
     ) -> Result<ImmediateLease, StoreError> {
-        let result = self.queue.take_now(from, lease, now).await;
+        let result = self.queue.take_now(pool, lease, now).await;
         self.delayed(result).await
     }
 
     async fn take_recorded(
         &self,
-        from: &LeaseFrom,
-        browser: BrowserId,
+        known: &KnownBrowser,
         lease: &LeaseRequest,
         record: &AuditEntry,
         now: OffsetDateTime,
     ) -> Result<ImmediateLease, StoreError> {
-        let result = self.queue.take_recorded(from, browser, lease, record, now).await;
+        let result = self.queue.take_recorded(known, lease, record, now).await;
         self.delayed(result).await
     }
 

@@ -28,7 +28,6 @@ pub(super) struct LeaseTarget<'a> {
     pub(super) tags: Column<Tags>,
     pub(super) telemetry: Option<Vec<String>>,
     pub(super) now: OffsetDateTime,
-    pub(super) unchanged_since: Option<OffsetDateTime>,
 }
 
 impl LeaseTarget<'_> {
@@ -66,7 +65,6 @@ impl QueryFragment<Pg> for LeaseIdleBrowser<'_> {
         TAKE_NOW.walk(out, |out, name| match name {
             "7" => out.push_bind_param::<Double, _>(&self.silent_after_seconds),
             "8" => out.push_bind_param::<Nullable<Array<Text>>, _>(&taking.telemetry),
-            "9" => out.push_bind_param::<Nullable<Timestamptz>, _>(&taking.unchanged_since),
             shared => taking.bind(out, shared),
         })
     }
@@ -76,6 +74,7 @@ impl QueryFragment<Pg> for LeaseIdleBrowser<'_> {
 pub(super) struct LeaseKnownBrowser<'a> {
     pub(super) taking: LeaseTarget<'a>,
     pub(super) browser: Column<BrowserId>,
+    pub(super) unchanged_since: OffsetDateTime,
     pub(super) record: AuditRow<'a>,
 }
 
@@ -94,7 +93,7 @@ impl QueryFragment<Pg> for LeaseKnownBrowser<'_> {
         TAKE_SEEN.walk(out, |out, name| match name {
             "7" => out.push_bind_param::<Nullable<Array<Text>>, _>(&taking.telemetry),
             "8" => out.push_bind_param::<SqlUuid, _>(&self.browser),
-            "9" => out.push_bind_param::<Nullable<Timestamptz>, _>(&taking.unchanged_since),
+            "9" => out.push_bind_param::<Timestamptz, _>(&self.unchanged_since),
             "record" => self.record.bind(out),
             shared => taking.bind(out, shared),
         })

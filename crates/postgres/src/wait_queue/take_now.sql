@@ -1,5 +1,5 @@
 -- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 seconds without a heartbeat
--- after which a node is silent, $8 telemetry, $9 required time of the pool's last change, or null.
+-- after which a node is silent, $8 telemetry.
 -- A browser of an earlier generation, or of an older version of the profile that the pool follows, is not leased.
 -- A new request does not overtake the wait queue: it gets a browser only if no ticket of a living node waits.
 -- The commit is asynchronous: the response is sent when the call's audit record is durable, which follows in the
@@ -9,7 +9,7 @@ WITH pool AS (
         CASE WHEN refresh_on_profile_update THEN (SELECT version_id FROM profiles f WHERE f.id = profile_id) END AS followed_version_id,
         refresh_on_profile_update AND profile_id IS NOT NULL AS follows,
         set_config('synchronous_commit', 'off', true)
-    FROM browser_pools WHERE id = $1 AND deleted_at IS NULL AND coalesce(updated_at = $9, true)
+    FROM browser_pools WHERE id = $1 AND deleted_at IS NULL
 ), picked AS (
     SELECT id FROM browsers
     WHERE pool_id = $1 AND state = 'idle'

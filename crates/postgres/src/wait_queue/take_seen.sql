@@ -1,12 +1,12 @@
 -- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 telemetry, $8 browser,
--- $9 required time of the pool's last change, or null, $record columns of the call's audit record.
+-- $9 required time of the pool's last change, $record columns of the call's audit record.
 -- The fast variant of take_now: the browser is known, and the audit record is stored in the same commit.
 -- If any ticket waits, whether or not its node lives, no browser is leased.
 WITH leased AS (
     UPDATE browsers b SET state = 'leased', session_id = $2
     FROM browser_pools p
     WHERE b.id = $8 AND b.state = 'idle' AND b.pool_id = $1 AND p.id = $1 AND p.deleted_at IS NULL
-        AND coalesce(p.updated_at = $9, true) AND p.generation = b.generation
+        AND p.updated_at = $9 AND p.generation = b.generation
         AND (
             NOT p.refresh_on_profile_update OR p.profile_id IS NULL
             OR b.profile_version_id IS NOT DISTINCT FROM (SELECT f.version_id FROM profiles f WHERE f.id = p.profile_id)

@@ -88,7 +88,7 @@ async fn a_pool_holds_on_to_its_extensions_and_hands_them_to_its_leases() -> Tes
     let browser = Browser { shape: pool.config.shape.clone(), ..warming(1) };
     assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
     assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
-    let ImmediateLease::Leased(session) = world.wait_queue.take_now(&pool.id.into(), &lease(1), NOON).await? else {
+    let ImmediateLease::Leased(session) = world.wait_queue.take_now(pool.id, &lease(1), NOON).await? else {
         return Err("a browser was idle".into());
     };
     assert_eq!(session.shape.extensions, [id(3), id(1)]);

@@ -27,7 +27,7 @@ async fn a_pool_is_found_by_id_and_by_name_and_listed_with_what_it_has() -> Test
     let fence = world.pools.lead(pool.id, testing::node_id(), PoolFiller::LEAD).await?.ok_or("no lead")?;
     world.ready(1, fence).await?;
     world.ready(2, fence).await?;
-    assert!(matches!(world.wait_queue.take_now(&pool.id.into(), &lease(1), NOON).await?, ImmediateLease::Leased(_)));
+    assert!(matches!(world.wait_queue.take_now(pool.id, &lease(1), NOON).await?, ImmediateLease::Leased(_)));
 
     let project = testing::project_id();
     assert_eq!(world.pools.find(project, &IdOrName::Id(pool.id)).await?, Some(pool.clone()));
@@ -60,7 +60,7 @@ async fn the_browser_that_is_known_to_come_next_is_the_one_that_is_leased() -> T
     world.ready(2, fence).await?;
     for n in 1..=2 {
         let Some((_, Some(next))) = find().await? else { return Err("two browsers were idle".into()) };
-        let ImmediateLease::Leased(session) = world.wait_queue.take_now(&pool.id.into(), &lease(n), NOON).await? else {
+        let ImmediateLease::Leased(session) = world.wait_queue.take_now(pool.id, &lease(n), NOON).await? else {
             return Err("two browsers were idle".into());
         };
         assert_eq!(session.browser, Some(next));
@@ -111,7 +111,7 @@ async fn limited_to(sessions: u32) -> Result<World, Fault> {
 /// Leases the n-th browser of the first pool.
 async fn leased(world: &World, pool: &Pool, n: u32, fence: LeaderFence) -> Result<Session, Fault> {
     world.ready(n, fence).await?;
-    match world.wait_queue.take_now(&pool.id.into(), &lease(n), NOON).await? {
+    match world.wait_queue.take_now(pool.id, &lease(n), NOON).await? {
         ImmediateLease::Leased(session) => Ok(*session),
         other => Err(format!("{other:?}").into()),
     }
@@ -228,7 +228,7 @@ async fn a_lease_that_comes_back_after_a_flush_leaves_its_browser_to_no_one() ->
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
     world.ready(1, fence).await?;
-    let ImmediateLease::Leased(session) = world.wait_queue.take_now(&pool.id.into(), &lease(1), NOON).await? else {
+    let ImmediateLease::Leased(session) = world.wait_queue.take_now(pool.id, &lease(1), NOON).await? else {
         return Err("nothing was idle".into());
     };
     assert_eq!(world.pools.flush(pool.id, NOON).await?, []);
@@ -245,7 +245,7 @@ async fn an_idle_browser_of_an_earlier_generation_is_leased_in_no_way() -> TestR
     world.ready(1, fence).await?;
     // Simulates a lease that returns during a flush.
     world.db.execute("UPDATE browser_pools SET generation = 7").await?;
-    assert_eq!(world.wait_queue.take_now(&pool.id.into(), &lease(1), NOON).await?, ImmediateLease::Busy);
+    assert_eq!(world.wait_queue.take_now(pool.id, &lease(1), NOON).await?, ImmediateLease::Busy);
     let which = IdOrName::Id(pool.id);
     let next = world.pools.find_with_next(testing::project_id(), &which).await?;
     assert_eq!(next.map(|(_, next)| next), Some(None));
@@ -262,7 +262,7 @@ async fn a_pool_in_use_is_deleted_only_by_force() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(3).await?;
     world.ready(1, fence).await?;
-    assert!(matches!(world.wait_queue.take_now(&pool.id.into(), &lease(1), NOON).await?, ImmediateLease::Leased(_)));
+    assert!(matches!(world.wait_queue.take_now(pool.id, &lease(1), NOON).await?, ImmediateLease::Leased(_)));
     world.ready(2, fence).await?;
     world.warm(3, fence).await?;
 
@@ -278,7 +278,7 @@ async fn a_pool_in_use_is_deleted_only_by_force() -> TestResult {
     assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Ending));
     assert_eq!(world.pools.ready(testing::browser_id(3), NOON).await?, Replaced::LostRace);
     assert_eq!(world.pools.warm(&warming(4), fence, Generation::default()).await?, Replaced::LostRace);
-    assert_eq!(world.wait_queue.take_now(&pool.id.into(), &lease(2), NOON).await?, ImmediateLease::PoolGone);
+    assert_eq!(world.wait_queue.take_now(pool.id, &lease(2), NOON).await?, ImmediateLease::PoolGone);
     assert_eq!(world.pools.find_by_id(pool.id).await?, None);
     assert_eq!(store(&world, &testing::pool(1).id(testing::pool_id(2)).build()).await?, PoolStored::Yes);
     Ok(())

@@ -338,7 +338,7 @@ async fn a_pool_holds_on_to_its_profile_and_follows_it() -> TestResult {
     assert_eq!(saved, VersionStored::Yes(Saved { unseen: None, pools: vec![pool.id] }));
     assert_eq!(outdated().await?, [true], "its profile has a version that it was not started with");
 
-    let take = async || world.wait_queue.take_now(&pool.id.into(), &lease(1), NOON).await;
+    let take = async || world.wait_queue.take_now(pool.id, &lease(1), NOON).await;
     assert_eq!(take().await?, ImmediateLease::Busy, "nor is it leased any more");
     let current = request(1).map(|loaded| LoadedProfile { version: Some(version(1, &saver).id), ..loaded });
     let shape = Shape { profile: current, ..pool.config.shape.clone() };

@@ -172,7 +172,7 @@ async fn a_pool_holds_on_to_its_proxy_and_a_session_keeps_a_deleted_one() -> Tes
     let browser = Browser { shape: pool.config.shape.clone(), ..warming(1) };
     assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
     assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
-    let ImmediateLease::Leased(session) = world.wait_queue.take_now(&pool.id.into(), &lease(1), NOON).await? else {
+    let ImmediateLease::Leased(session) = world.wait_queue.take_now(pool.id, &lease(1), NOON).await? else {
         return Err("a browser was idle".into());
     };
     assert_eq!(session.shape.proxy, Some(id(1)));

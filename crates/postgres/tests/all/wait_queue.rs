@@ -6,8 +6,8 @@ use casement_domain::audit::{AuditEntry, AuditRepository};
 use casement_domain::browser::BrowserState;
 use casement_domain::name::SlugName;
 use casement_domain::pool::{
-    ImmediateLease, LeaseFrom, LeaseRequest, Pool, PoolRepository, PoolStored, QueueEntered, QueueEntry, TicketOutcome,
-    WaitQueue,
+    ImmediateLease, KnownBrowser, LeaseRequest, Pool, PoolRepository, PoolStored, QueueEntered, QueueEntry,
+    TicketOutcome, WaitQueue,
 };
 use casement_domain::project::ProjectRepository;
 use casement_domain::session::{EndReason, Session, SessionEvent, SessionRepository, SessionState};
@@ -37,17 +37,22 @@ async fn granted(world: &World, n: u32) -> Result<Session, Fault> {
 }
 
 async fn taken(world: &World, n: u32) -> Result<Session, Fault> {
-    match world.wait_queue.take_now(&testing::pool_id(1).into(), &lease(n), NOON).await? {
+    match world.wait_queue.take_now(testing::pool_id(1), &lease(n), NOON).await? {
         ImmediateLease::Leased(session) => Ok(*session),
         other => Err(format!("session {n}: {other:?}").into()),
     }
+}
+
+/// Returns browser `n` as a caller that has read `pool` knows it.
+fn known(pool: &Pool, n: u32) -> KnownBrowser {
+    KnownBrowser { browser: testing::browser_id(n), pool: pool.id, unchanged_since: pool.updated_at }
 }
 
 #[tokio::test]
 async fn an_idle_browser_is_leased_at_once_with_what_the_pool_says() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
-    assert_eq!(world.wait_queue.take_now(&pool.id.into(), &lease(1), NOON).await?, ImmediateLease::Busy);
+    assert_eq!(world.wait_queue.take_now(pool.id, &lease(1), NOON).await?, ImmediateLease::Busy);
     world.ready(1, fence).await?;
     let session = taken(&world, 1).await?;
     let expected = Session {
@@ -58,11 +63,8 @@ async fn an_idle_browser_is_leased_at_once_with_what_the_pool_says() -> TestResu
     assert_eq!(session, expected);
     assert_eq!(world.sessions.find(session.id).await?, Some(expected));
     assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Leased));
-    assert_eq!(world.wait_queue.take_now(&pool.id.into(), &lease(2), NOON).await?, ImmediateLease::Busy);
-    assert_eq!(
-        world.wait_queue.take_now(&testing::pool_id(9).into(), &lease(2), NOON).await?,
-        ImmediateLease::PoolGone
-    );
+    assert_eq!(world.wait_queue.take_now(pool.id, &lease(2), NOON).await?, ImmediateLease::Busy);
+    assert_eq!(world.wait_queue.take_now(testing::pool_id(9), &lease(2), NOON).await?, ImmediateLease::PoolGone);
     Ok(())
 }
 
@@ -72,8 +74,7 @@ async fn the_record_of_a_lease_is_stored_with_it_or_neither_is() -> TestResult {
     let audit = PgAudit::new(world.db.database().clone());
     let (pool, fence) = world.pool(2).await?;
     let take = async |n: u32, browser: u32, record: &AuditEntry| {
-        let browser = testing::browser_id(browser);
-        Ok::<_, Fault>(world.wait_queue.take_recorded(&pool.id.into(), browser, &lease(n), record, NOON).await?)
+        Ok::<_, Fault>(world.wait_queue.take_recorded(&known(&pool, browser), &lease(n), record, NOON).await?)
     };
     assert_eq!(take(1, 1, &entry(1)).await?, ImmediateLease::Busy, "there is none");
     world.ready(1, fence).await?;
@@ -104,7 +105,7 @@ async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
     world.ready(1, fence).await?;
-    let (from, browser) = (LeaseFrom::from(pool.id), testing::browser_id(1));
+    let first = known(&pool, 1);
     // The only connection is in use by a call that waits for a lock.
     let database = Database::new(&world.db.config().clone().with_connections(1));
     let (wait_queue, projects) = (PgWaitQueue::new(database.clone()), PgProjects::new(database));
@@ -113,7 +114,7 @@ async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
     let holding = async { drop(wait_queue.decided(testing::node_id()).await) };
     let taking = async {
         locked.until_waited_for().await?;
-        let taken = wait_queue.take_recorded(&from, browser, &lease(1), &entry(1), NOON).await;
+        let taken = wait_queue.take_recorded(&first, &lease(1), &entry(1), NOON).await;
         locked.commit().await?;
         Ok::<_, Fault>(taken?)
     };
@@ -131,7 +132,7 @@ async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
     let ((), taken, read) = tokio::join!(holding, taking, reading);
     read??;
     assert_eq!(taken?, ImmediateLease::Busy);
-    let taken = world.wait_queue.take_recorded(&from, browser, &lease(1), &entry(1), NOON).await?;
+    let taken = world.wait_queue.take_recorded(&first, &lease(1), &entry(1), NOON).await?;
     assert!(matches!(taken, ImmediateLease::Leased(_)));
     Ok(())
 }
@@ -142,14 +143,14 @@ async fn a_pool_that_is_not_as_it_was_seen_any_more_is_busy_for_whoever_saw_it()
     let (pool, fence) = world.pool(2).await?;
     world.ready(1, fence).await?;
     world.ready(2, fence).await?;
-    let seen = LeaseFrom { unchanged_since: Some(pool.updated_at), ..pool.id.into() };
-    let before = LeaseFrom { unchanged_since: Some(pool.updated_at - Duration::SECOND), ..seen };
-    assert_eq!(world.wait_queue.take_now(&before, &lease(1), NOON).await?, ImmediateLease::Busy);
-    assert!(matches!(world.wait_queue.take_now(&seen, &lease(1), NOON).await?, ImmediateLease::Leased(_)));
+    let take = async |known: KnownBrowser, n| world.wait_queue.take_recorded(&known, &lease(n), &entry(n), NOON).await;
+    let before = KnownBrowser { unchanged_since: pool.updated_at - Duration::SECOND, ..known(&pool, 1) };
+    assert_eq!(take(before, 1).await?, ImmediateLease::Busy);
+    assert!(matches!(take(known(&pool, 1), 1).await?, ImmediateLease::Leased(_)));
     let renamed =
         Pool { name: Some(SlugName::parse("other").map_err(|_| "a name")?), updated_at: seconds(1), ..pool.clone() };
     assert_eq!(world.pools.replace(testing::organization_id(), &pool, &renamed).await?, PoolStored::Yes);
-    assert_eq!(world.wait_queue.take_now(&seen, &lease(2), NOON).await?, ImmediateLease::Busy);
+    assert_eq!(take(known(&pool, 2), 2).await?, ImmediateLease::Busy);
     Ok(())
 }
 
@@ -162,8 +163,7 @@ async fn hundreds_of_acquires_at_once_never_get_one_browser_twice() -> TestResul
         world.ready(n, fence).await?;
     }
     let leases: Vec<LeaseRequest> = (1..=300).map(lease).collect();
-    let from = pool.id.into();
-    let acquires = leases.iter().map(|lease| world.wait_queue.take_now(&from, lease, NOON));
+    let acquires = leases.iter().map(|lease| world.wait_queue.take_now(pool.id, lease, NOON));
     let mut browsers = HashSet::new();
     let mut leased = 0;
     for taken in try_join_all(acquires).await? {
@@ -222,7 +222,7 @@ async fn a_newcomer_does_not_overtake_who_waits() -> TestResult {
     // An idle browser beside a waiter, as for a moment while the waiter enters the wait queue.
     world.warm(1, fence).await?;
     world.db.execute("UPDATE browsers SET state = 'idle'").await?;
-    assert_eq!(world.wait_queue.take_now(&pool.id.into(), &lease(2), NOON).await?, ImmediateLease::Busy);
+    assert_eq!(world.wait_queue.take_now(pool.id, &lease(2), NOON).await?, ImmediateLease::Busy);
     Ok(())
 }
 
@@ -294,7 +294,7 @@ async fn expired_tickets_of_a_silent_node_are_passed_over() -> TestResult {
     enter(&world, &expired(3)).await?;
     world.warm(2, fence).await?;
     assert_eq!(world.pools.ready(testing::browser_id(2), seconds(11)).await?, Replaced::Yes);
-    let newcomer = world.wait_queue.take_now(&pool.id.into(), &lease(4), seconds(12)).await?;
+    let newcomer = world.wait_queue.take_now(pool.id, &lease(4), seconds(12)).await?;
     assert!(matches!(newcomer, ImmediateLease::Leased(_)), "a dead ticket holds nobody up: {newcomer:?}");
     Ok(())
 }
@@ -307,7 +307,7 @@ async fn a_ticket_whose_node_lives_gets_its_turn_whatever_time_it_is() -> TestRe
     enter(&world, &QueueEntry { lasts: -Duration::HOUR, ..place(1, testing::node_id()) }).await?;
     world.warm(1, fence).await?;
     assert_eq!(world.pools.ready(testing::browser_id(1), NOON).await?, Replaced::Yes);
-    assert_eq!(world.wait_queue.take_now(&pool.id.into(), &lease(2), NOON).await?, ImmediateLease::Busy);
+    assert_eq!(world.wait_queue.take_now(pool.id, &lease(2), NOON).await?, ImmediateLease::Busy);
     assert_eq!(granted(&world, 1).await?.browser, Some(testing::browser_id(1)));
     Ok(())
 }
@@ -366,9 +366,9 @@ async fn a_taken_name_costs_no_one_a_browser() -> TestResult {
     let (pool, fence) = world.pool(3).await?;
     let named = |n| -> Result<LeaseRequest, Fault> { Ok(LeaseRequest { name: Some(label("Same")?), ..lease(n) }) };
     world.ready(1, fence).await?;
-    assert!(matches!(world.wait_queue.take_now(&pool.id.into(), &named(1)?, NOON).await?, ImmediateLease::Leased(_)));
+    assert!(matches!(world.wait_queue.take_now(pool.id, &named(1)?, NOON).await?, ImmediateLease::Leased(_)));
     world.ready(2, fence).await?;
-    assert_eq!(world.wait_queue.take_now(&pool.id.into(), &named(2)?, NOON).await?, ImmediateLease::NameTaken);
+    assert_eq!(world.wait_queue.take_now(pool.id, &named(2)?, NOON).await?, ImmediateLease::NameTaken);
     assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Idle));
     enter(&world, &QueueEntry { lease: named(3)?, ..place(3, testing::node_id()) }).await?;
     assert_eq!(world.wait_queue.outcome(ticket_id(3)).await?, TicketOutcome::NameTaken);
@@ -432,7 +432,7 @@ async fn waiters_keep_their_places_over_a_cut_database() -> TestResult {
     let (pool, fence) = world.pool(1).await?;
     enter(&world, &place(1, testing::node_id())).await?;
     world.db.interrupt().await?;
-    let refused = world.wait_queue.take_now(&pool.id.into(), &lease(2), NOON).await;
+    let refused = world.wait_queue.take_now(pool.id, &lease(2), NOON).await;
     assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
     world.db.restore().await?;
     until("it answers", async || world.db.database().ping().await.is_ok()).await?;

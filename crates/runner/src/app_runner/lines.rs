@@ -91,15 +91,15 @@ impl OutputBuffer {
                 bytes += weight(&line.text);
                 bytes <= MAX_BYTES_BEFORE_CALL
             };
-            let max = buffered.lines.iter().take_while(fits).count();
-            let at = buffered.lines.get(max).map(|line| line.at);
-            buffered.lines.truncate(max);
+            let fitting = buffered.lines.iter().take_while(fits).count();
+            let at = buffered.lines.get(fitting).map(|line| line.at);
+            buffered.lines.truncate(fitting);
             buffered.bytes = buffered.lines.iter().map(|line| weight(&line.text)).sum();
             if let Some(at) = at {
                 let text =
                     format!("(more than {} KiB before the call; the rest is not kept)", MAX_BYTES_BEFORE_CALL >> 10);
                 buffered.bytes += weight(&text);
-                buffered.lines.push(OutputLine { number: max as u64, at, text });
+                buffered.lines.push(OutputLine { number: fitting as u64, at, text });
             }
             buffered.lines.len() as u64
         };

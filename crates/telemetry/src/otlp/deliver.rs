@@ -19,6 +19,8 @@ use super::settings::{InvalidSettings, Settings};
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
+/// The log message about telemetry that the exporter gives up.
+const DROPPED: &str = "telemetry is not exported and will not be sent again";
 
 /// Takes batches from the queue and sends them.
 pub(crate) struct ExportSender {
@@ -107,24 +109,18 @@ impl ExportSender {
                 counter!("casement_otlp_events_exported_total").increment((count - rejected) as u64);
                 if rejected > 0 {
                     count_lost("refused", rejected);
-                    self.log_problem(
-                        "it rejects some records".to_owned(),
-                        "the collector refused telemetry; it is not exported",
-                    );
+                    self.log_problem("it rejects some records".to_owned(), DROPPED);
                 } else if self.last_problem.take().is_some() {
                     info!(destination = self.destination, "telemetry is exported again");
                 }
             }
             Verdict::TooLong => {
                 count_lost("refused", count);
-                self.log_problem(
-                    "a record is too long".to_owned(),
-                    "the collector refused telemetry; it is not exported",
-                );
+                self.log_problem("a record is too long".to_owned(), DROPPED);
             }
             Verdict::Refused(why) | Verdict::RetryLater { why, .. } => {
                 count_lost("refused", count);
-                self.log_problem(why, "the collector refused telemetry; it is not exported");
+                self.log_problem(why, DROPPED);
             }
         }
     }

@@ -47,7 +47,7 @@ mod next_browser;
 use self::next_browser::NextBrowser;
 pub(super) use self::next_browser::NextBrowserCache;
 use super::lease::{merged_capture, name_taken};
-use super::{AcquireRequest, ImmediateLease, LeaseFrom, LeaseRequest, Leases};
+use super::{AcquireRequest, ImmediateLease, KnownBrowser, LeaseRequest, Leases};
 use crate::access::Scope;
 use crate::audit::{PreparedRecord, PreparedRecordOutcome};
 use crate::error::UseCaseError;
@@ -68,9 +68,9 @@ impl Leases {
         let Some(cached) = self.next_browsers.take(scope.project_id(), which) else { return Ok(None) };
         let NextBrowser { pool, next } = cached;
         lease.telemetry = merged_capture(input, &pool)?;
-        let from = LeaseFrom { unchanged_since: Some(pool.updated_at), ..pool.id.into() };
+        let known = KnownBrowser { browser: next, pool: pool.id, unchanged_since: pool.updated_at };
         let now = self.deps.clock.now();
-        let taken = self.deps.wait_queue.take_recorded(&from, next, lease, record.entry(), now).await;
+        let taken = self.deps.wait_queue.take_recorded(&known, lease, record.entry(), now).await;
         let session = match taken.map_err(|error| self.note_uncertain_lease(lease, error))? {
             ImmediateLease::Leased(session) => *session,
             refused => {
