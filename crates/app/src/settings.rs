@@ -50,12 +50,17 @@ impl CommandLine {
             Some(path) => config_file::apply(&path, commands)?.get_matches(),
             None => alone,
         };
+        Self::from_matches(&matches)
+    }
+
+    /// Returns the command of these matches.
+    pub(crate) fn from_matches(matches: &ArgMatches) -> anyhow::Result<Self> {
         match matches.subcommand() {
             Some((keys::NAME, keys)) if let Some(command) = KeysCommand::from_matches(keys)? => {
                 Ok(Self::Own(Command::Keys(command)))
             }
             Some((name, matches)) if casement_cli::has(name) => Ok(Self::Api(name.to_owned(), matches.clone())),
-            _ => Ok(Self::Own(Arguments::from_arg_matches(&matches)?.command)),
+            _ => Ok(Self::Own(Arguments::from_arg_matches(matches)?.command)),
         }
     }
 }

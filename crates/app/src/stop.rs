@@ -45,7 +45,7 @@ impl StopOrder {
 pub(crate) async fn run(settings: StopSettings) -> anyhow::Result<()> {
     let dir = settings.data_dir.path()?;
     if !dir.exists() {
-        bail!("there is no data directory {}; --data-dir names another one", dir.display());
+        bail!("no casement serve runs on {}, which does not exist; --data-dir names another directory", dir.display());
     }
     let path = ShortPath::of(&control_socket(&dir))?;
     let Ok(mut server) = UnixStream::connect(path.as_path()).await else {

@@ -17,6 +17,10 @@ const INPUT: &str = "input";
 const PATH: &str = "path:";
 const FIELD: &str = "field:";
 
+/// The flags that every command has. The flag of a field with such a name begins with the verb, as `--check-url`.
+const COMMON_FLAGS: [&str; 10] =
+    ["all", "config", "context", INPUT, "key", "key-file", "output", "to-file", "url", "watch"];
+
 /// A request without its credential.
 #[derive(Debug, Default)]
 pub(crate) struct Request {
@@ -75,7 +79,10 @@ fn field_arguments(field: &Field, verb: &Verb, has_json: bool) -> Vec<Arg> {
 fn field_argument(name: &str, field: &Field, verb: &Verb, has_json: bool) -> Arg {
     let argument = Arg::new(format!("{FIELD}{name}")).help(field.description.clone()).hide_possible_values(true);
     let is_positional = verb.positional.contains(&name);
-    let argument = if is_positional { argument } else { argument.long(flag(name)) };
+    let long = flag(name);
+    let is_common = COMMON_FLAGS.contains(&long.as_str());
+    let long = if is_common { format!("{}-{long}", verb.name) } else { long };
+    let argument = if is_positional { argument } else { argument.long(long) };
     let argument = match (field.is_required, has_json) {
         (true, true) => argument.required_unless_present(INPUT),
         (is_required, _) => argument.required(is_required),
@@ -205,7 +212,7 @@ fn values(matches: &ArgMatches, fields: &[Field]) -> anyhow::Result<Map<String, 
 
 fn value(matches: &ArgMatches, name: &str, field: &Field) -> anyhow::Result<Option<Value>> {
     let id = format!("{FIELD}{name}");
-    if matches.value_source(&id).is_none() {
+    if !matches.try_get_raw(&id).is_ok_and(|values| values.is_some()) {
         return Ok(None);
     }
     let text = || matches.get_one::<String>(&id).cloned().unwrap_or_default();

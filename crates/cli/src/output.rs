@@ -30,7 +30,7 @@ pub(crate) enum Format {
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputOptions {
     /// The format of records
-    #[arg(short, long = "output", value_name = "FORMAT", value_enum, default_value_t)]
+    #[arg(short = 'o', long = "output", value_name = "FORMAT", value_enum, default_value_t)]
     pub(crate) format: Format,
 }
 
@@ -131,14 +131,14 @@ mod tests {
     #[test]
     fn a_list_shows_its_columns_and_one_record_shows_all_fields() {
         let pool = json!({ "id": "1", "name": "fast", "config": { "size": 2 }, "x": null });
-        assert_eq!(table(&json!([pool]), &["name", "config.size"]), "NAME   SIZE\nfast   2");
-        assert_eq!(table(&pool, &["name"]), "config   {\"size\":2}\nid       1\nname     fast\nx        -");
+        assert_eq!(table(&json!([pool]), &["name", "config.size"]), "NAME  SIZE\nfast  2");
+        assert_eq!(table(&pool, &["name"]), "config  {\"size\":2}\nid      1\nname    fast\nx       -");
         assert_eq!(table(&json!([]), &["name"]), "");
     }
 
     #[test]
     fn a_list_of_unknown_records_shows_simple_fields() {
-        assert_eq!(table(&json!([{ "a": 1, "b": {}, "c": "x" }]), &["name"]), "A   C\n1   x");
+        assert_eq!(table(&json!([{ "a": 1, "b": {}, "c": "x" }]), &["name"]), "A  C\n1  x");
     }
 
     #[test]
