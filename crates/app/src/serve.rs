@@ -46,13 +46,13 @@ fn no_core_dumps() -> anyhow::Result<()> {
 
 /// Runs the server until a signal or `casement stop` ends it.
 pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
-    run_for(settings, Purpose::Serve).await
+    Box::pin(run_for(settings, Purpose::Serve)).await
 }
 
 /// Ends the sessions and browsers that a server has left. Only a server can: it adopts them, saves their profiles and
 /// ends their sandboxes.
 pub(crate) async fn end_sessions(settings: ServeSettings) -> anyhow::Result<()> {
-    run_for(settings, Purpose::EndSessions).await
+    Box::pin(run_for(settings, Purpose::EndSessions)).await
 }
 
 /// The reason for which the server starts.

@@ -128,7 +128,7 @@ fn sessions_that_a_server_left_are_ended_without_one() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_data_directory_that_only_its_owner_may_enter_is_opened_to_the_account_of_the_database() -> anyhow::Result<()> {
+fn a_data_directory_that_only_its_owner_may_enter_works_with_a_private_database() -> anyhow::Result<()> {
     // As `mktemp -d` makes it.
     let data_dir = tempfile::Builder::new().prefix("casement-closed-").tempdir_in("/tmp")?;
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_casement"));
