@@ -39,7 +39,7 @@ enum Task {
     Test(test::Options),
     /// Format, vocabulary, cycles of files, clippy, documentation, licences and sources of dependencies
     Lint(lint::Options),
-    /// Write docs/openapi.json from the handlers
+    /// Write docs/openapi.json, docs/operations.md and docs/metrics.md from the code
     Openapi(openapi::Options),
     /// Measure the built program and print the table of docs/benchmarks.md
     Bench(bench::Options),

@@ -19,6 +19,7 @@ mod jobs;
 mod keys;
 mod local_waiters;
 mod logins;
+mod metrics_catalogue;
 mod profiles;
 mod proxies;
 mod remote;
@@ -108,8 +109,12 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Deploy(command) => remote::deploy(command).await,
         Command::Invoke(command) => remote::invoke(command).await,
         Command::Logs(command) => remote::logs(command).await,
-        Command::Openapi { operations } => {
-            let text = if operations { casement_http::operations_page() } else { casement_http::openapi() };
+        Command::Openapi { operations, metrics } => {
+            let text = match (operations, metrics) {
+                (true, _) => casement_http::operations_page(),
+                (_, true) => metrics_catalogue::page(),
+                _ => casement_http::openapi(),
+            };
             Ok(write!(std::io::stdout(), "{text}")?)
         }
         Command::Agent { .. } | Command::Inside | Command::Network { .. } | Command::Keepass { .. } => {

@@ -68,6 +68,9 @@ pub(crate) enum Command {
         /// Print the table of operations instead, as Markdown
         #[arg(long)]
         operations: bool,
+        /// Print the page of metrics instead, as Markdown
+        #[arg(long, conflicts_with = "operations")]
+        metrics: bool,
     },
     /// The first program in a session's sandbox
     #[command(hide = true)]
