@@ -1,5 +1,7 @@
 //! The catalogue of the metrics at `/metrics`: their descriptions in the recorder, and the page `docs/metrics.md`.
 
+#[cfg(test)]
+mod deploy_tests;
 mod page;
 #[cfg(test)]
 mod source_tests;
