@@ -82,6 +82,11 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
         advice: "add a port in casement-domain instead",
     },
     DependencyRule {
+        from: "casement-cli",
+        to: &["casement-archive", "casement-sealing"],
+        advice: "it knows a server by its API: let the program pass the OpenAPI document",
+    },
+    DependencyRule {
         from: "casement-webdriver",
         to: &[],
         advice: "it drives any WebDriver server: let the program pass a connector",

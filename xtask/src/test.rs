@@ -57,8 +57,9 @@ fn cargo_test(options: &Options) -> Command {
     cargo
 }
 
-/// Returns the number of tests that run at a time. Most tests start Chromium, and each start uses a core for a second:
-/// more tests than cores make all of them slower, and timeouts that suffice for one browser are too short for ten.
+/// Returns the number of tests that run at a time: one more than cores, because tests wait for a third of their time.
+/// Most tests start Chromium, and each start uses a core for a second: many more tests than cores make all of them
+/// slower, and timeouts that suffice for one browser are too short for ten.
 fn threads() -> usize {
-    available_parallelism().map_or(2, usize::from).clamp(1, 4)
+    (available_parallelism().map_or(2, usize::from) + 1).clamp(2, 4)
 }

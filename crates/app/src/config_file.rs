@@ -140,10 +140,10 @@ mod tests {
     use std::fs::{self, Permissions};
 
     use casement_domain::organization::Organization;
-    use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+    use clap::ArgMatches;
 
     use super::*;
-    use crate::settings::{Arguments, Command as CliCommand, KeysCommand, ServeSettings};
+    use crate::settings::{Command as CliCommand, CommandLine, KeysCommand, ServeSettings, commands};
 
     const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/casement.toml");
 
@@ -167,12 +167,19 @@ mod tests {
 
     fn matches(text: &str, words: &[&str]) -> ArgMatches {
         let file = written(text, 0o600);
-        let commands = apply(&file.path, without_variables(Arguments::command())).expect("a good file");
+        let commands = apply(&file.path, without_variables(all_commands())).expect("a good file");
         commands.try_get_matches_from([&["casement"], words].concat()).expect("good words")
     }
 
     fn command(text: &str, words: &[&str]) -> CliCommand {
-        Arguments::from_arg_matches(&matches(text, words)).expect("settings").command
+        match CommandLine::from_matches(&matches(text, words)).expect("settings") {
+            CommandLine::Own(command) => command,
+            CommandLine::Api(name, _) => panic!("{name} drives a server"),
+        }
+    }
+
+    fn all_commands() -> Command {
+        commands(Some("keys")).expect("the API has all operations")
     }
 
     fn serve(text: &str, words: &[&str]) -> ServeSettings {
@@ -184,7 +191,7 @@ mod tests {
 
     fn refusal(text: &str, mode: u32) -> String {
         let file = written(text, mode);
-        let error = apply(&file.path, Arguments::command()).expect_err("a bad file");
+        let error = apply(&file.path, all_commands()).expect_err("a bad file");
         format!("{error:#}").replace(&file.path.display().to_string(), "FILE")
     }
 
@@ -216,7 +223,7 @@ mod tests {
         assert_eq!(allowed, ["casement.internal", "[fd00::1]:8443"]);
         for bad in ["http://casement.internal", "a/b", "u@casement.internal", "casement.internal:", "*"] {
             let words = ["casement", "serve", "--allowed-host", bad];
-            let parsed = without_variables(Arguments::command()).try_get_matches_from(words);
+            let parsed = without_variables(all_commands()).try_get_matches_from(words);
             assert!(parsed.is_err(), "{bad}");
         }
     }
@@ -224,7 +231,7 @@ mod tests {
     #[test]
     fn variables_override_the_file() {
         let file = written("spares = 7\n", 0o600);
-        let commands = without_variables(Arguments::command())
+        let commands = without_variables(all_commands())
             // PATH is set wherever tests run; its value is not a number.
             .mut_subcommand("serve", |serve| serve.mut_arg("spares", |flag| flag.env("PATH")));
         let error = apply(&file.path, commands).expect("a good file").try_get_matches_from(["casement", "serve"]);
@@ -254,7 +261,7 @@ mod tests {
             ("audit_days = 1.5\n", "FILE:1: audit_days: cannot be of the type float"),
             ("no_default_pool = 1\n", "FILE:1: no_default_pool: must be true or false"),
             ("egress_allow = \"10.0.0.0/8\"\n", "FILE:1: egress_allow: must be a list"),
-            ("listen = \"here\"\n", "FILE:1: listen: invalid socket address syntax"),
+            ("listen = \"here\"\n", "FILE:1: listen: give an address and a port, such as 127.0.0.1:8080 or [::1]:8080"),
             ("public_url = \"ftp://x\"\n", "FILE:1: public_url: must be an http or https URL with a host"),
         ] {
             assert_eq!(refusal(text, 0o600), expected, "{text}");
@@ -276,7 +283,7 @@ mod tests {
             serve(secret, &[]);
         }
         let open = written("spares = 3\n", 0o644);
-        apply(&open.path, Arguments::command()).expect("no secret");
+        apply(&open.path, all_commands()).expect("no secret");
     }
 
     /// Returns the example with every option without a default enabled.
@@ -298,7 +305,7 @@ mod tests {
     #[test]
     fn the_example_names_every_flag() {
         let text = whole_example();
-        let commands = Arguments::command();
+        let commands = all_commands();
         let flags = commands.find_subcommand("serve").expect("serve").get_arguments();
         let mut missing: Vec<String> = flags.filter_map(key_of).collect();
         let table = DeTable::parse(&text).expect("TOML");

@@ -1,8 +1,8 @@
 //! The data directory: its files, and the lock that admits one server at a time.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Permissions};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -110,7 +110,19 @@ pub(crate) fn make(path: &Path) -> anyhow::Result<()> {
         .mode(mode)
         .create(path)
         .with_context(|| format!("cannot make the data directory {}", path.display()))?;
-    check_owner(path)
+    check_owner(path)?;
+    let_accounts_through(path, mode)
+}
+
+/// Lets the accounts of sandboxes and of the database pass through a directory that existed before, such as one that
+/// `mktemp -d` made. They cannot list it.
+fn let_accounts_through(path: &Path, mode: u32) -> anyhow::Result<()> {
+    let found = fs::metadata(path)?.permissions().mode() & 0o7777;
+    if found & mode == mode {
+        return Ok(());
+    }
+    fs::set_permissions(path, Permissions::from_mode(found | mode))
+        .with_context(|| format!("cannot let other accounts pass through {}", path.display()))
 }
 
 /// Checks the owner, because files of this user could not be read in another user's directory.

@@ -47,10 +47,13 @@ async fn run_on(store: &Store, command: KeysCommand) -> anyhow::Result<()> {
             say(&made.secret.key_text(made.key.id))
         }
         KeysCommand::List { .. } => list(&keys, &organization).await,
-        KeysCommand::Revoke { id, .. } => {
-            let id: ApiKeyId = id.parse().context("give the key's id, the 26 characters behind csk_")?;
-            keys.revoke(organization.id, id).await?;
-            say(&format!("revoked {id}"))
+        KeysCommand::Revoke { ids, .. } => {
+            for id in ids {
+                let id: ApiKeyId = id.parse().context("give the key's id, the 26 characters behind csk_")?;
+                keys.revoke(organization.id, id).await?;
+                say(&format!("revoked {id}"))?;
+            }
+            Ok(())
         }
     }
 }

@@ -22,7 +22,6 @@ mod logins;
 mod metrics_catalogue;
 mod profiles;
 mod proxies;
-mod remote;
 mod replays;
 mod secrets;
 mod serve;
@@ -36,7 +35,7 @@ mod web_store;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use settings::{Arguments, Command};
+use settings::{Command, CommandLine};
 use tracing_subscriber::EnvFilter;
 use zeroizing_alloc::ZeroAlloc;
 
@@ -48,8 +47,9 @@ static ALLOCATOR: ZeroAlloc<std::alloc::System> = ZeroAlloc(std::alloc::System);
 const RUNTIME_SHUTDOWN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    let command = match Arguments::read() {
-        Ok(arguments) => arguments.command,
+    let command = match CommandLine::read() {
+        Ok(CommandLine::Own(command)) => command,
+        Ok(CommandLine::Api(name, matches)) => return drive_server(&name, &matches),
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "casement: {error:#}");
             return ExitCode::FAILURE;
@@ -76,22 +76,32 @@ fn main() -> ExitCode {
     log(if matches!(command, Command::Serve(_)) { "info,actix_server=warn" } else { "warn" });
     // Runs before other threads exist, so that all threads leave the keyring: sandboxes inherit it, and must not see
     // the keys of the user who starts the server.
-    if matches!(command, Command::Serve(_))
+    if matches!(command, Command::Serve(_) | Command::Stop(_))
         && let Err(error) = casement_sandbox::leave_session_keyring()
     {
         let _ = writeln!(std::io::stderr(), "casement: cannot leave the session keyring: {error}");
         return ExitCode::FAILURE;
     }
-    let done = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from).and_then(
-        |runtime| {
-            let done = runtime.block_on(Box::pin(run(command)));
-            // A task that still blocks a thread, such as a database in recovery, can be abandoned safely.
-            runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
-            done
-        },
-    );
+    exit_code(on_runtime(run(command)).map(|()| 0))
+}
+
+/// Runs a command that drives a server over its API.
+fn drive_server(name: &str, matches: &clap::ArgMatches) -> ExitCode {
+    log("warn");
+    exit_code(on_runtime(async { casement_cli::run(name, matches, &casement_http::openapi()).await }))
+}
+
+fn on_runtime<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(Box::pin(work));
+    // A task that still blocks a thread, such as a database in recovery, can be abandoned safely.
+    runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
+    done
+}
+
+fn exit_code(done: anyhow::Result<u8>) -> ExitCode {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code.into(),
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "casement: {error:#}");
             ExitCode::FAILURE
@@ -106,9 +116,6 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Secrets(command) => secrets::run(command).await,
         Command::Doctor(settings) => doctor::run(settings).await,
         Command::Stop(settings) => stop::run(settings).await,
-        Command::Deploy(command) => remote::deploy(command).await,
-        Command::Invoke(command) => remote::invoke(command).await,
-        Command::Logs(command) => remote::logs(command).await,
         Command::Openapi { operations, metrics } => {
             let text = match (operations, metrics) {
                 (true, _) => casement_http::operations_page(),
@@ -116,6 +123,10 @@ async fn run(command: Command) -> anyhow::Result<()> {
                 _ => casement_http::openapi(),
             };
             Ok(write!(std::io::stdout(), "{text}")?)
+        }
+        Command::Completion { shell } => {
+            clap_complete::generate(shell, &mut settings::commands(None)?, "casement", &mut std::io::stdout());
+            Ok(())
         }
         Command::Agent { .. } | Command::Inside | Command::Network { .. } | Command::Keepass { .. } => {
             unreachable!("handled before the runtime was made")

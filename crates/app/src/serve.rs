@@ -47,6 +47,23 @@ fn no_core_dumps() -> anyhow::Result<()> {
 
 /// Runs the server until a signal or `casement stop` ends it.
 pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
+    Box::pin(run_for(settings, Purpose::Serve)).await
+}
+
+/// Ends the sessions and browsers that a server has left. Only a server can: it adopts them, saves their profiles and
+/// ends their sandboxes.
+pub(crate) async fn end_sessions(settings: ServeSettings) -> anyhow::Result<()> {
+    Box::pin(run_for(settings, Purpose::EndSessions)).await
+}
+
+/// The reason for which the server starts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Serve,
+    EndSessions,
+}
+
+async fn run_for(settings: ServeSettings, purpose: Purpose) -> anyhow::Result<()> {
     raise_open_files();
     no_core_dumps()?;
     let data_dir = DataDir::take(settings.data_dir.path()?)?;
@@ -75,17 +92,20 @@ pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };
-    stop::listen(data_dir.path(), orders)?;
-    if let Err(error) = running.announce(&data_dir) {
-        warn!(%error, "cannot print on standard output that the server is ready");
-    }
-    // Starts after `announce`, whose first line must be the first of the output.
-    tokio::spawn(pool_fill_progress.print_progress());
-
-    let order = tokio::select! {
-        Some(order) = ordered.recv() => order,
-        _ = terminate.recv() => StopOrder::KeepSessions,
-        _ = interrupt.recv() => StopOrder::KeepSessions,
+    let order = if purpose == Purpose::EndSessions {
+        StopOrder::EndSessions
+    } else {
+        stop::listen(data_dir.path(), orders)?;
+        if let Err(error) = running.announce(&data_dir) {
+            warn!(%error, "cannot print on standard output that the server is ready");
+        }
+        // Starts after `announce`, whose first line must be the first of the output.
+        tokio::spawn(pool_fill_progress.print_progress());
+        tokio::select! {
+            Some(order) = ordered.recv() => order,
+            _ = terminate.recv() => StopOrder::KeepSessions,
+            _ = interrupt.recv() => StopOrder::KeepSessions,
+        }
     };
     info!(?order, "stopping");
     running.stop(order).await;
@@ -147,8 +167,11 @@ impl Running {
         let (key, pool) = (data_dir.key_file(), first_start::DEFAULT_POOL);
         // The file is missing if the database was created with another data directory.
         let (there, key) = (key.exists(), key.display());
-        let key_location =
-            if there { key.to_string() } else { "made by `casement keys create --name NAME`".to_owned() };
+        let key_location = if there {
+            key.to_string()
+        } else {
+            format!("made by `casement keys create --data-dir {} --name NAME`", data_dir.path().display())
+        };
         writeln!(out, "\n  URL       {url}\n  API key   {key_location}\n")?;
         let (what, path) = if self.has_default_pool {
             (format!("Take a browser from the pool `{pool}`"), format!("browser_pools/{pool}/acquire"))

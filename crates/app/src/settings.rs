@@ -1,54 +1,122 @@
 //! The settings of the program: flags, variables of the same name, or a file.
 
+mod keys;
 mod serve;
 mod values;
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap_complete::Shell;
 use secrecy::SecretString;
 
+pub(crate) use self::keys::KeysCommand;
 pub(crate) use self::serve::{AppSettings, BuildSettings, LimitSettings, ServeSettings, TelemetryUrls};
-use crate::{config_file, remote};
+use crate::config_file;
 
 /// Real browsers for other programs.
 #[derive(Debug, Parser)]
 #[command(name = "casement", version, about, max_term_width = 100)]
-pub(crate) struct Arguments {
+struct Arguments {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    command: Command,
     /// The file with settings that are not given as flags or variables [default: /etc/casement/casement.toml as root,
     /// else $XDG_CONFIG_HOME/casement/casement.toml, if it exists]
     #[arg(long, global = true, value_name = "FILE", env = "CASEMENT_CONFIG")]
     config: Option<PathBuf>,
 }
 
-impl Arguments {
-    /// Reads the settings of this process. Ends it if the command line is invalid or asks for help.
+/// The command line of this process.
+pub(crate) enum CommandLine {
+    /// A command of this program.
+    Own(Command),
+    /// A command that drives a server over its API.
+    Api(String, ArgMatches),
+}
+
+impl CommandLine {
+    /// Reads the command line and the settings. Ends the process if the command line is invalid or asks for help.
     ///
     /// # Errors
     /// If the configuration file is invalid.
     pub(crate) fn read() -> anyhow::Result<Self> {
-        let alone = Self::parse();
-        // These commands need no configuration; the agent does not run on the host.
-        let needs_none = matches!(
-            alone.command,
-            Command::Agent { .. } | Command::Inside | Command::Network { .. } | Command::Openapi { .. }
-        );
-        let Some(path) = (if needs_none { None } else { config_file::find(alone.config.clone()) }) else {
-            return Ok(alone);
+        let commands = commands(Some(&requested()))?;
+        let alone = commands.clone().get_matches();
+        let name = alone.subcommand_name().unwrap_or_default();
+        let needs_none = NEED_NO_CONFIGURATION.contains(&name) || (casement_cli::has(name) && name != keys::NAME);
+        let named = alone.try_get_one::<PathBuf>("config").ok().flatten().cloned();
+        let matches = match if needs_none { None } else { config_file::find(named) } {
+            Some(path) => config_file::apply(&path, commands)?.get_matches(),
+            None => alone,
         };
-        let matches = config_file::apply(&path, Self::command())?.get_matches();
-        Ok(Self::from_arg_matches(&matches)?)
+        Self::from_matches(&matches)
     }
+
+    /// Returns the command of these matches.
+    pub(crate) fn from_matches(matches: &ArgMatches) -> anyhow::Result<Self> {
+        match matches.subcommand() {
+            Some((keys::NAME, keys)) if let Some(command) = KeysCommand::from_matches(keys)? => {
+                Ok(Self::Own(Command::Keys(command)))
+            }
+            Some((name, matches)) if casement_cli::has(name) => Ok(Self::Api(name.to_owned(), matches.clone())),
+            _ => Ok(Self::Own(Arguments::from_arg_matches(matches)?.command)),
+        }
+    }
+}
+
+/// The commands that need no configuration; those of a sandbox do not run on the host.
+const NEED_NO_CONFIGURATION: [&str; 5] = ["agent", "inside", "network", "openapi", "completion"];
+
+/// Returns all commands. Of those that drive a server, only the one named `only` has its arguments; all have for
+/// `None`.
+pub(crate) fn commands(only: Option<&str>) -> anyhow::Result<clap::Command> {
+    let commands = casement_cli::add_to(Arguments::command(), only, casement_http::openapi)?;
+    Ok(match only {
+        None | Some(keys::NAME) => commands.mut_subcommand(keys::NAME, keys::with_database),
+        Some(_) => commands,
+    })
+}
+
+/// Returns the settings of a server on this data directory that is to listen nowhere else and to start no browsers.
+///
+/// # Errors
+/// If the configuration file is invalid.
+pub(crate) fn serve_settings(data_dir: &Path) -> anyhow::Result<ServeSettings> {
+    let commands = commands(Some("serve"))?;
+    let commands = match config_file::find(std::env::var_os("CASEMENT_CONFIG").map(PathBuf::from)) {
+        Some(path) => config_file::apply(&path, commands)?,
+        None => commands,
+    };
+    let words = ["casement", "serve", "--listen", "127.0.0.1:0", "--spares", "0", "--no-default-pool", "--data-dir"];
+    let words = words.iter().map(OsString::from).chain([data_dir.into()]);
+    let matches = commands.try_get_matches_from(words)?;
+    match Arguments::from_arg_matches(&matches)?.command {
+        Command::Serve(settings) => Ok(*settings),
+        _ => anyhow::bail!("the settings of the server cannot be read"),
+    }
+}
+
+/// Returns the name of the command that this process is to run or to explain; empty if there is none.
+fn requested() -> String {
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--config" => drop(words.next()),
+            "help" => {}
+            word if word.starts_with('-') => {}
+            word => return word.to_owned(),
+        }
+    }
+    String::new()
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the server
     Serve(Box<ServeSettings>),
-    /// Create, list and revoke API keys
-    #[command(subcommand)]
+    /// The commands `keys …` on the database of this host
+    #[command(skip)]
     Keys(KeysCommand),
     /// Manage the key under which secrets are sealed
     #[command(subcommand)]
@@ -57,12 +125,6 @@ pub(crate) enum Command {
     Doctor(DoctorSettings),
     /// Stop the server; sessions continue and are adopted by its next start
     Stop(StopSettings),
-    /// Deploy an app, and show its build
-    Deploy(remote::DeployCommand),
-    /// Run an action of an app, and print its result
-    Invoke(remote::InvokeCommand),
-    /// Show the log of a build or an invocation, to its end
-    Logs(remote::LogsCommand),
     /// Print the OpenAPI document
     Openapi {
         /// Print the table of operations instead, as Markdown
@@ -71,6 +133,11 @@ pub(crate) enum Command {
         /// Print the page of metrics instead, as Markdown
         #[arg(long, conflicts_with = "operations")]
         metrics: bool,
+    },
+    /// Print the completions of commands for a shell
+    Completion {
+        /// The shell
+        shell: Shell,
     },
     /// The first program in a session's sandbox
     #[command(hide = true)]
@@ -149,36 +216,6 @@ pub(crate) struct Store {
     /// The URL of a PostgreSQL server [default: the private one in the data directory]
     #[arg(long, value_name = "URL", env = "CASEMENT_DATABASE_URL", hide_env_values = true)]
     pub(crate) database_url: Option<String>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum KeysCommand {
-    /// Create a key and print it once
-    Create {
-        #[command(flatten)]
-        store: Store,
-        /// The label of the key
-        #[arg(long, value_name = "LABEL")]
-        name: String,
-        /// The only project that the key allows, by id or name
-        #[arg(long, value_name = "PROJECT")]
-        project: Option<String>,
-        /// The number of days until the key expires, 1 to 3650
-        #[arg(long, value_name = "N")]
-        days: Option<i64>,
-    },
-    /// Print the keys, masked
-    List {
-        #[command(flatten)]
-        store: Store,
-    },
-    /// Revoke a key
-    Revoke {
-        #[command(flatten)]
-        store: Store,
-        /// The key's id, the first part after csk_
-        id: String,
-    },
 }
 
 #[derive(Debug, Subcommand)]

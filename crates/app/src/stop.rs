@@ -9,7 +9,8 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::data_dir::control_socket;
-use crate::settings::StopSettings;
+use crate::serve;
+use crate::settings::{StopSettings, serve_settings};
 use crate::short_path::ShortPath;
 
 const ACCEPT_BACKOFF: std::time::Duration = std::time::Duration::from_millis(200);
@@ -40,12 +41,21 @@ impl StopOrder {
     }
 }
 
-/// Runs the command: returns once the server has ended.
+/// Runs the command: returns once the server has ended. Without a server, ends the sessions that it has left.
 pub(crate) async fn run(settings: StopSettings) -> anyhow::Result<()> {
     let dir = settings.data_dir.path()?;
+    if !dir.exists() {
+        bail!("no casement serve runs on {}, which does not exist; --data-dir names another directory", dir.display());
+    }
     let path = ShortPath::of(&control_socket(&dir))?;
     let Ok(mut server) = UnixStream::connect(path.as_path()).await else {
-        bail!("no casement serve runs on {}", dir.display());
+        if settings.end_sessions {
+            return serve::end_sessions(serve_settings(&dir)?).await;
+        }
+        bail!(
+            "no casement serve runs on {}; `casement stop --end-sessions` ends the browsers that one has left",
+            dir.display()
+        );
     };
     let order = if settings.end_sessions { StopOrder::EndSessions } else { StopOrder::KeepSessions };
     server.write_all(&[order.byte()]).await.context("cannot speak to the server")?;

@@ -16,6 +16,7 @@ mod all {
     mod bad_database;
     mod browser_crashes;
     mod clocks;
+    mod command_line;
     mod computer;
     mod configuration;
     mod conformance;

@@ -96,11 +96,18 @@ impl From<Line> for LogBody {
 pub(crate) struct FollowParams {
     /// The time of the first line: a date-time, or an age such as `5m`. Default: all stored lines.
     since: Option<String>,
+    /// Whether the stream waits for further events; otherwise it ends after the stored ones. Default: true.
+    follow: Option<bool>,
 }
 
 impl FollowParams {
-    pub(crate) fn since(self, now: OffsetDateTime) -> Result<Option<OffsetDateTime>, ApiError> {
-        date_time_or_age("since", self.since, now)
+    pub(crate) fn since(&self, now: OffsetDateTime) -> Result<Option<OffsetDateTime>, ApiError> {
+        date_time_or_age("since", self.since.clone(), now)
+    }
+
+    /// Returns the follower, which waits only if it is to follow.
+    pub(crate) fn applied_to(&self, follower: Follower) -> Follower {
+        if self.follow == Some(false) { follower.without_waiting() } else { follower }
     }
 }
 

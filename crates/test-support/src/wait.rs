@@ -7,7 +7,8 @@ use anyhow::{Context as _, ensure};
 
 /// The timeout of [`until`] and [`try_until`].
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The intervals between two checks of a condition: the first one, and the longest one.
+pub(crate) const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
 /// Waits up to a minute until a condition holds.
 ///
@@ -35,11 +36,19 @@ pub async fn try_until_async(
     mut condition: impl AsyncFnMut() -> bool,
 ) -> anyhow::Result<()> {
     let deadline = Instant::now() + limit;
+    let mut interval = POLL_INTERVALS.0;
     while !condition().await {
         ensure!(Instant::now() < deadline, "not within {limit:?}: {what}");
-        tokio::time::sleep(POLL_INTERVAL).await;
+        tokio::time::sleep(interval).await;
+        interval = next_interval(interval);
     }
     Ok(())
+}
+
+/// Returns the interval after this one: a check may be a request or a program, which takes processor time from what the
+/// test waits for.
+pub(crate) fn next_interval(interval: Duration) -> Duration {
+    (interval * 3 / 2).min(POLL_INTERVALS.1)
 }
 
 /// Awaits a future, at most for the limit.

@@ -74,7 +74,7 @@ async fn report_running_sessions(infrastructure: &Infrastructure) {
     let printed = writeln!(
         out,
         "\n  {} browsers go on without the server, {leased} of them in sessions; the next start finds them again.\n  \
-         To end them too: start the server again, then run `casement stop --end-sessions`.",
+         `casement stop --end-sessions` ends them too.",
         leased + idle
     );
     if let Err(error) = printed.and_then(|()| out.flush()) {

@@ -21,12 +21,14 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::DataDir;
-use super::values::{host_and_port, host_name, named_file, plain_url, public_url, registry_url, trusted_proxy};
+use super::values::{
+    host_and_port, host_name, listen_address, named_file, plain_url, public_url, registry_url, trusted_proxy,
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeSettings {
     /// The address to listen on; port 0 selects a free one
-    #[arg(long, value_name = "ADDR", env = "CASEMENT_LISTEN", default_value = "127.0.0.1:8080")]
+    #[arg(long, value_name = "ADDR", env = "CASEMENT_LISTEN", default_value = "127.0.0.1:8080", value_parser = listen_address)]
     pub(crate) listen: SocketAddr,
     #[command(flatten)]
     pub(crate) data_dir: DataDir,

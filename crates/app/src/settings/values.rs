@@ -1,11 +1,22 @@
 //! Parsers of the values of flags.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr as _;
 
 use casement_egress::{Allow, SANDBOX_SOURCE_ADDRESSES};
 use ipnet::IpNet;
 use url::Url;
+
+/// Parses the address to listen on.
+pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| match text.trim_start_matches("localhost").trim_start_matches([':', '*']).parse::<u16>() {
+        Ok(port) => {
+            format!("give an address and a port: 127.0.0.1:{port} for this machine only, 0.0.0.0:{port} for all")
+        }
+        Err(_) => "give an address and a port, such as 127.0.0.1:8080 or [::1]:8080".to_owned(),
+    })
+}
 
 /// Parses a network, or one address.
 pub(super) fn network(text: &str) -> Result<IpNet, String> {

@@ -72,7 +72,7 @@ fn a_clock_change_ends_no_idle_session_early_or_late_and_stops_no_pool() -> anyh
     let mut server = Server::start(Options { variables: clock.variables()?, ..Options::default() })?;
     let patient = idle_for(&server, 1800)?;
     for offset in ["+1h", "+0"] {
-        let short = idle_for(&server, 30)?;
+        let short = idle_for(&server, 10)?;
         clock.set(offset)?;
         // The end of `short` shows that sessions were checked after the clock was set.
         until(&format!("{offset}: its time is over"), TEST_TIMEOUT, || (!lives(&server, &short).ok()?).then_some(()))?;
@@ -93,7 +93,7 @@ fn a_clock_change_ends_no_idle_session_early_or_late_and_stops_no_pool() -> anyh
     // After a restart, stored times that are an hour ahead do not change the idle timeouts.
     server.kill()?;
     server.restart()?;
-    let short = idle_for(&server, 30)?;
+    let short = idle_for(&server, 10)?;
     until("its time is over", TEST_TIMEOUT, || (!lives(&server, &short).ok()?).then_some(()))?;
     assert!(lives(&server, &later)? && lives(&server, &patient)?);
     Ok(())

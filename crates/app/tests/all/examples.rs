@@ -208,7 +208,7 @@ fn the_playwright_lines_of_the_readme_take_a_screenshot() -> anyhow::Result<()> 
 #[test]
 fn the_example_printed_at_start_works_and_the_start_shows_how_its_pools_fill() -> anyhow::Result<()> {
     // A server of its own, because the output about pools begins with the start of the server.
-    let mut server = Server::start(Options { default_pool: true, ..Options::default() })?;
+    let mut server = Server::start(Options { first_start: true, ..Options::default() })?;
 
     the_printed_example_takes_a_picture(&server)?;
 

@@ -19,11 +19,22 @@ pub(super) fn resident(pid: i32) -> anyhow::Result<u64> {
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
 }
 
+/// Returns the path of a program of PostgreSQL. Debian's `/usr/bin/psql` is a script that takes longer than a query.
+fn postgres_program(name: &str) -> PathBuf {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let program = versions.map(|version| version.path().join("bin").join(name)).find(|program| program.exists());
+    program.unwrap_or_else(|| name.into())
+}
+
 /// Queries the server's private database. Rows are lines, columns are separated by `|`.
 pub(super) fn sql(server: &Server, statement: &str) -> anyhow::Result<String> {
     let socket_dir = server.database_socket()?;
     let words = ["-XAtq", "-v", "ON_ERROR_STOP=1", "-U", "casement", "-d", "casement", "-h", &socket_dir];
-    let output = Command::new("psql").args(words).args(["-c", statement]).output().context("cannot start psql")?;
+    let output = Command::new(postgres_program("psql"))
+        .args(words)
+        .args(["-c", statement])
+        .output()
+        .context("cannot start psql")?;
     ensure!(output.status.success(), "{statement}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
@@ -32,7 +43,7 @@ pub(super) fn sql(server: &Server, statement: &str) -> anyhow::Result<String> {
 pub(super) fn dump(server: &Server) -> anyhow::Result<String> {
     let socket_dir = server.database_socket()?;
     let words = ["-U", "casement", "-d", "casement", "-h", &socket_dir];
-    let output = Command::new("pg_dump").args(words).output().context("cannot start pg_dump")?;
+    let output = Command::new(postgres_program("pg_dump")).args(words).output().context("cannot start pg_dump")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)
 }

@@ -100,7 +100,7 @@ pub(super) fn comparable(answer: &Answer, id: &str) -> (u16, String, Vec<(String
 #[test]
 fn a_key_of_another_project_finds_nothing_and_learns_nothing() -> anyhow::Result<()> {
     // A server of its own, because the test counts all pools.
-    let server = &Server::start(Options { default_pool: true, ..Options::default() })?;
+    let server = &Server::start(Options { first_start: true, ..Options::default() })?;
     let organization = sql(server, "select id from organizations")?;
     sql(
         server,

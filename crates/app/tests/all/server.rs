@@ -108,3 +108,33 @@ fn a_start_url_is_opened_without_a_call() -> anyhow::Result<()> {
     until("the browser asks for its start page", TEST_TIMEOUT, requested)?;
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
 }
+
+#[test]
+fn sessions_that_a_server_left_are_ended_without_one() -> anyhow::Result<()> {
+    let mut server = Server::start(Options::default())?;
+    let session = server.headless()?;
+    server.kill()?;
+    let refused = server.command(&["stop"]).output()?;
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && message.contains("casement stop --end-sessions"), "{message}");
+
+    let ended = server.command(&["stop", "--end-sessions"]).output()?;
+
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(server.processes().is_empty(), "{:#?}", server.processes());
+    server.restart()?;
+    server.get(&format!("/browsers/{}", session.id()))?.expect(404)?;
+    Ok(())
+}
+
+#[test]
+fn a_data_directory_that_only_its_owner_may_enter_works_with_a_private_database() -> anyhow::Result<()> {
+    // As `mktemp -d` makes it.
+    let data_dir = tempfile::Builder::new().prefix("casement-closed-").tempdir_in("/tmp")?;
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_casement"));
+    command.args(["keys", "list", "--data-dir"]).arg(data_dir.path()).env("CASEMENT_CONFIG", "/dev/null");
+    let listed = command.output()?;
+    let message = String::from_utf8_lossy(&listed.stderr);
+    assert!(message.contains("there is no organization yet"), "the cluster did not start: {message}");
+    Ok(())
+}

@@ -15,12 +15,7 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 const FLOOD: &str = "for (let n = 0; n < 256; n++) console.log(String(n).padEnd(4096, 'x'))";
 
 fn options(flags: &[&str]) -> Options {
-    Options {
-        default_pool: false,
-        spares: 0,
-        flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
-        ..Options::default()
-    }
+    Options { flags: flags.iter().map(|&flag| flag.to_owned()).collect(), ..Options::default() }
 }
 
 fn capturing(server: &Server) -> anyhow::Result<Session> {

@@ -50,6 +50,7 @@ pub struct Follower {
     from: u64,
     last_event: Option<LastEvent>,
     next: VecDeque<Followed>,
+    waits: bool,
     over: bool,
 }
 
@@ -66,7 +67,24 @@ impl Follower {
     pub fn new(deps: FollowDeps, subject: Subject, since: Option<OffsetDateTime>) -> Self {
         // Subscribed before the first read, so that no change is missed.
         let waiting = deps.notifier.expect(subject);
-        Self { deps, subject, waiting, since, from: 0, last_event: None, next: VecDeque::new(), over: false }
+        Self {
+            deps,
+            subject,
+            waiting,
+            since,
+            from: 0,
+            last_event: None,
+            next: VecDeque::new(),
+            waits: true,
+            over: false,
+        }
+    }
+
+    /// Ends after what is stored, instead of waiting for further events.
+    #[must_use]
+    pub fn without_waiting(mut self) -> Self {
+        self.waits = false;
+        self
     }
 
     /// Returns the next event; `None` at the end.
@@ -86,8 +104,8 @@ impl Follower {
                 self.over = true;
             }
             looked?;
-            if self.next.is_empty() && !self.over && self.waiting.next(None).await == WakeReason::Closed {
-                self.over = true;
+            if self.next.is_empty() && !self.over {
+                self.over = !self.waits || self.waiting.next(None).await == WakeReason::Closed;
             }
         }
     }

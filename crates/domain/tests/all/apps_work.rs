@@ -409,6 +409,32 @@ async fn who_follows_a_call_reads_it_when_it_moves_and_not_with_every_line() {
 }
 
 #[tokio::test]
+async fn a_follower_that_does_not_wait_ends_after_the_stored_lines() {
+    let mut invocations = MockInvocationRepository::new();
+    let running = Invocation { status: InvocationStatus::Running, ..taken(1) };
+    invocations.expect_get().returning(move |_| Ok(Some(running.clone())));
+    invocations.expect_status().returning(|_| Ok(Some(InvocationStatus::Running)));
+    let mut lines = MockLineStore::new();
+    let line = |number| Line { number, at: NOON, text: "x".to_owned() };
+    lines.expect_page().returning(move |_, span| Ok(if span.from < 2 { vec![line(span.from)] } else { Vec::new() }));
+    let mut notifier = MockChangeNotifier::new();
+    // A waiter that is asked fails the test.
+    notifier.expect_expect().returning(|_| Box::new(MockChangeWaiter::new()));
+    let deps = FollowDeps {
+        deployments: Arc::new(MockDeploymentRepository::new()),
+        invocations: Arc::new(invocations),
+        lines: Arc::new(lines),
+        notifier: Arc::new(notifier),
+    };
+    let mut follower = Follower::new(deps, Subject::Invocation(invocation(1).id), None).without_waiting();
+    let mut events = 0;
+    while follower.next().await.expect("followed").is_some() {
+        events += 1;
+    }
+    assert_eq!(events, 3, "the state and two lines");
+}
+
+#[tokio::test]
 async fn an_unavailable_store_is_reported_before_anything_is_taken() {
     let mut world = World::default();
     world.invocations.expect_queued().returning(|_| Err(store_down()));

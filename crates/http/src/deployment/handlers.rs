@@ -134,10 +134,11 @@ pub(crate) async fn stop_deployment(request: Request<ProjectKey>) -> Answer {
 }
 
 pub(crate) async fn follow_deployment(request: Request<ProjectKey>) -> Answer {
-    let since = request.query::<FollowParams>()?.since(request.services().clock.now())?;
+    let params = request.query::<FollowParams>()?;
+    let since = params.since(request.services().clock.now())?;
     let which = request.path("id")?;
     let follower = request.services().deployments.follow(request.scope(), &which, since).await?;
-    Ok(follow::answer(follower, request.services().clock.clone()))
+    Ok(follow::answer(params.applied_to(follower), request.services().clock.clone()))
 }
 
 /// The filter of a list of apps.

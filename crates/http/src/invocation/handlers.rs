@@ -145,10 +145,11 @@ pub(crate) async fn update_invocation(mut request: Request<ProjectKey>) -> Answe
 }
 
 pub(crate) async fn follow_invocation(request: Request<ProjectKey>) -> Answer {
-    let since = request.query::<FollowParams>()?.since(request.services().clock.now())?;
+    let params = request.query::<FollowParams>()?;
+    let since = params.since(request.services().clock.now())?;
     let which = request.path("id")?;
     let follower = request.services().invocations.follow(request.scope(), &which, since).await?;
-    Ok(follow::answer(follower, request.services().clock.clone()))
+    Ok(follow::answer(params.applied_to(follower), request.services().clock.clone()))
 }
 
 pub(crate) async fn list_invocation_browsers(request: Request<ProjectKey>) -> Answer {

@@ -1,9 +1,12 @@
 //! Finds the processes, mounts and sockets of a server on this machine, by its directory and never by the name of a
 //! program, because other tests and other users run browsers too.
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use memchr::memmem;
 
 /// A process that belongs to a server: its command line, its mounts or its working directory name the server's
 /// directory.
@@ -28,21 +31,38 @@ pub fn processes_of(dir: &Path) -> Vec<Process> {
     let own = std::process::id().cast_signed();
     let numbered = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(numbered);
-    pids.filter(|pid| *pid != own).filter_map(|pid| process_of(dir, pid)).collect()
+    let mut mounts = Mounts { dir, known: HashMap::new() };
+    pids.filter(|pid| *pid != own).filter_map(|pid| process_of(dir, pid, &mut mounts)).collect()
 }
 
-fn process_of(dir: &Path, pid: i32) -> Option<Process> {
+fn process_of(dir: &Path, pid: i32, mounts: &mut Mounts<'_>) -> Option<Process> {
     let place = format!("/proc/{pid}");
-    let name = dir.as_os_str().as_bytes();
     let command = fs::read(format!("{place}/cmdline")).ok()?;
-    let mounts = || fs::read(format!("{place}/mountinfo")).unwrap_or_default();
     let cwd = || fs::read_link(format!("{place}/cwd")).is_ok_and(|cwd| cwd.starts_with(dir));
-    if !holds(&command, name) && !holds(&mounts(), name) && !cwd() {
+    if !holds(&command, dir.as_os_str().as_bytes()) && !mounts.name_the_dir(&place) && !cwd() {
         return None;
     }
     // A zombie has none of these, so it is not found here; its parent must reap it.
     let words = command.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
     Some(Process { pid, argv: words.filter(|word| !word.is_empty()).collect() })
+}
+
+/// The mounts of processes. Each mount namespace is read once, because the kernel needs long for a list of mounts.
+struct Mounts<'a> {
+    dir: &'a Path,
+    known: HashMap<PathBuf, bool>,
+}
+
+impl Mounts<'_> {
+    /// Returns true if mounts of the process at this place in `/proc` name the directory.
+    fn name_the_dir(&mut self, place: &str) -> bool {
+        let name = self.dir.as_os_str().as_bytes();
+        let read = || fs::read(format!("{place}/mountinfo")).is_ok_and(|mounts| holds(&mounts, name));
+        match fs::read_link(format!("{place}/ns/mnt")) {
+            Ok(namespace) => *self.known.entry(namespace).or_insert_with(read),
+            Err(_) => read(),
+        }
+    }
 }
 
 /// Returns the leftovers of a server whose directory is `dir`, one line each, except for files.
@@ -59,5 +79,5 @@ pub fn remains_of(dir: &Path) -> Vec<String> {
 }
 
 fn holds(bytes: &[u8], name: &[u8]) -> bool {
-    bytes.windows(name.len()).any(|window| window == name)
+    memmem::find(bytes, name).is_some()
 }

@@ -12,6 +12,7 @@
 
 mod cdp;
 mod clients;
+mod cluster_template;
 pub mod http;
 mod leftovers;
 mod pages;
@@ -31,6 +32,7 @@ pub use self::pages::{Pages, body};
 pub use self::server::{Options, Server, Session, StoreConnection, program};
 pub use self::shared::Shared;
 pub use self::tinyproxy::Tinyproxy;
+use crate::wait::{POLL_INTERVALS, next_interval};
 
 /// Waits until `look` returns a value, and returns the value. `what` describes the condition in the error.
 ///
@@ -38,6 +40,7 @@ pub use self::tinyproxy::Tinyproxy;
 /// When there is no value within the limit.
 pub fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
     let deadline = Instant::now() + limit;
+    let mut interval = POLL_INTERVALS.0;
     loop {
         if let Some(found) = look() {
             return Ok(found);
@@ -45,6 +48,7 @@ pub fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>
         if Instant::now() > deadline {
             bail!("not within {limit:?}: {what}");
         }
-        thread::sleep(Duration::from_millis(20));
+        thread::sleep(interval);
+        interval = next_interval(interval);
     }
 }

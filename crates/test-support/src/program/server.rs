@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
 
+use super::cluster_template;
 use super::http::{Answer, Request};
 use super::leftovers::{Process, processes_of, remains_of};
 use super::until;
@@ -53,8 +54,9 @@ type Lines = Arc<Mutex<Vec<String>>>;
 pub struct Options {
     /// The destinations that the browsers may reach besides the public internet; see `Pages::allow`.
     pub egress_allow: Vec<String>,
-    /// True to create the pool `default` of two headless browsers at the first start, which costs seconds of two cores.
-    pub default_pool: bool,
+    /// True for a first start that creates everything, as for a user: the cluster, and the pool `default` of two headless
+    /// browsers. This costs seconds of two cores. Otherwise the server has a copy of an empty cluster, and no pool.
+    pub first_start: bool,
     /// The number of spares of each common shape.
     pub spares: u32,
     /// Further flags of `casement serve`.
@@ -82,6 +84,11 @@ impl Options {
     /// Returns the options of a server whose browsers may open these pages.
     pub fn reaching(pages: &super::Pages) -> Self {
         Self { egress_allow: vec![pages.allow()], ..Self::default() }
+    }
+
+    fn has_private_cluster(&self) -> bool {
+        let names_another = |flag: &String| flag.starts_with("--database-url");
+        self.beside.is_none() && !self.flags.iter().any(names_another)
     }
 }
 
@@ -125,6 +132,9 @@ impl Server {
         // Sandboxes run as users of their own, which must be able to pass through. Sockets need short paths.
         let open = Permissions::from_mode(0o711);
         let root = tempfile::Builder::new().prefix("casement-e2e-").permissions(open).tempdir_in("/tmp")?;
+        if options.has_private_cluster() && !options.first_start {
+            cluster_template::copy_to(&root.path().join("data"))?;
+        }
         let (port, address) = port_at(options.listen.unwrap_or(Ipv4Addr::LOCALHOST.into()))?;
         let watchdog = Command::new("sh")
             .args(["-c", WATCHDOG])
@@ -313,7 +323,7 @@ impl Server {
         for allowed in &self.options.egress_allow {
             command.args(["--egress-allow", allowed]);
         }
-        if !self.options.default_pool {
+        if !self.options.first_start {
             command.arg("--no-default-pool");
         }
         let log = if self.options.log_is_full { Path::new("/dev/full").to_owned() } else { self.log_file() };

@@ -20,7 +20,7 @@ impl Shared {
     pub fn get() -> &'static Self {
         SHARED.get_or_init(|| {
             let pages = Pages::start().expect("a web server of the test");
-            let server = Server::start(Options { default_pool: true, spares: 1, ..Options::reaching(&pages) });
+            let server = Server::start(Options { first_start: true, spares: 1, ..Options::reaching(&pages) });
             let server = server.unwrap_or_else(|error| panic!("the shared server does not start: {error:#}"));
             Self { server, pages }
         })

@@ -2,23 +2,36 @@
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use http::Method;
 use serde_json::Value;
 
-use super::api::Api;
-use super::{Remote, print_line, progress, text, without_controls};
+use crate::client::{Call, Client};
+use crate::print_line;
+use crate::progress::say;
+use crate::server_options::ServerOptions;
+use crate::sse::Events;
+use crate::text::{text, without_controls};
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsCommand {
     /// The id of an invocation or a deployment, or the name of an app for its latest deployment
     of: String,
+    /// End after the stored lines, instead of waiting for more
+    #[arg(long)]
+    no_follow: bool,
     #[command(flatten)]
-    remote: Remote,
+    server: ServerOptions,
 }
 
-pub(super) async fn run(command: LogsCommand) -> anyhow::Result<()> {
-    let api = command.remote.api()?;
-    let (kind, id) = found(&api, &command.of).await?;
-    let mut events = super::sse::Events::new(api.stream(&[kind, &id, "events"]).await?);
+pub(crate) async fn run(command: LogsCommand) -> anyhow::Result<()> {
+    let client = command.server.client()?;
+    let (kind, id) = found(&client, &command.of).await?;
+    let mut call = Call::new(Method::GET, [kind, &id, "events"]);
+    if command.no_follow {
+        call.query.push(("follow", "false"));
+    }
+    let (_, body) = client.send(call).await?;
+    let mut events = Events::new(body);
     while let Some(event) = events.next().await? {
         match text(&event, "event") {
             "log" => print_line(&without_controls(text(&event, "message")))?,
@@ -28,14 +41,14 @@ pub(super) async fn run(command: LogsCommand) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn found(api: &Api, of: &str) -> anyhow::Result<(&'static str, String)> {
+async fn found(client: &Client, of: &str) -> anyhow::Result<(&'static str, String)> {
     for kind in ["invocations", "deployments"] {
-        if api.find(&[kind, of], &[]).await?.is_some() {
+        if client.find(&[kind, of], &[]).await?.is_some() {
             return Ok((kind, of.to_owned()));
         }
     }
     let query = [("app_name", of), ("limit", "1")];
-    let deployments = api.find(&["deployments"], &query).await?.context("the server knows of no deployments")?;
+    let deployments = client.find(&["deployments"], &query).await?.context("the server knows of no deployments")?;
     match deployments.get(0).map(|deployment| text(deployment, "id")) {
         Some(id) => Ok(("deployments", id.to_owned())),
         None => bail!("there is no invocation, deployment or app {of}"),
@@ -43,12 +56,12 @@ async fn found(api: &Api, of: &str) -> anyhow::Result<(&'static str, String)> {
 }
 
 /// Prints an event of a build or a call.
-pub(super) fn show(event: &Value) {
+pub(crate) fn show(event: &Value) {
     match text(event, "event") {
-        "log" => progress(text(event, "message")),
+        "log" => say(text(event, "message")),
         "deployment_state" => state("deployment", &event["deployment"]),
         "invocation_state" => state("invocation", &event["invocation"]),
-        "error" => progress(&format!("error: {}", text(&event["error"], "message"))),
+        "error" => say(&format!("error: {}", text(&event["error"], "message"))),
         _ => {}
     }
 }
@@ -56,5 +69,5 @@ pub(super) fn show(event: &Value) {
 fn state(what: &str, record: &Value) {
     let reason = text(record, "status_reason");
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    progress(&format!("{what} {}{reason}", text(record, "status").replace('_', " ")));
+    say(&format!("{what} {}{reason}", text(record, "status").replace('_', " ")));
 }

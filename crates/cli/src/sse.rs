@@ -9,18 +9,18 @@ use serde_json::Value;
 const MAX_EVENT_BYTES: usize = 8 << 20;
 
 /// A stream of events.
-pub(super) struct Events {
+pub(crate) struct Events {
     body: Incoming,
     unread: Vec<u8>,
 }
 
 impl Events {
-    pub(super) fn new(body: Incoming) -> Self {
+    pub(crate) fn new(body: Incoming) -> Self {
         Self { body, unread: Vec::new() }
     }
 
     /// Returns the next event, or `None` at the end.
-    pub(super) async fn next(&mut self) -> anyhow::Result<Option<Value>> {
+    pub(crate) async fn next(&mut self) -> anyhow::Result<Option<Value>> {
         loop {
             if let Some(end) = self.unread.windows(2).position(|two| two == b"\n\n") {
                 let event: Vec<u8> = self.unread.drain(..end + 2).collect();

@@ -1,12 +1,18 @@
 //! `casement invoke`: runs an action and prints its result.
 
-use std::io::Read as _;
-
 use anyhow::{Context as _, bail};
 use clap::Args;
+use http::Method;
 use serde_json::json;
 
-use super::{Remote, json_without_controls, logs, print_line, progress, text, without_controls};
+use crate::arguments::read;
+use crate::client::Call;
+use crate::logs;
+use crate::print_line;
+use crate::progress::say;
+use crate::server_options::ServerOptions;
+use crate::sse::Events;
+use crate::text::{json_without_controls, text, without_controls};
 
 #[derive(Debug, Args)]
 pub(crate) struct InvokeCommand {
@@ -14,7 +20,7 @@ pub(crate) struct InvokeCommand {
     app: String,
     /// The name of the action
     action: String,
-    /// The payload as JSON; - reads it from standard input
+    /// The payload as JSON; @FILE reads it from a file, - from standard input
     payload: Option<String>,
     /// The version of the app
     #[arg(long, value_name = "VERSION", default_value = "latest")]
@@ -23,18 +29,11 @@ pub(crate) struct InvokeCommand {
     #[arg(long, value_name = "SECONDS", default_value_t = 900, value_parser = clap::value_parser!(u32).range(10..=3600))]
     timeout: u32,
     #[command(flatten)]
-    remote: Remote,
+    server: ServerOptions,
 }
 
-pub(super) async fn run(command: InvokeCommand) -> anyhow::Result<()> {
-    let payload = match command.payload.as_deref() {
-        Some("-") => {
-            let mut read = String::new();
-            std::io::stdin().read_to_string(&mut read).context("the payload cannot be read")?;
-            Some(read)
-        }
-        given => given.map(str::to_owned),
-    };
+pub(crate) async fn run(command: InvokeCommand) -> anyhow::Result<()> {
+    let payload = command.payload.map(|payload| read(&payload, "PAYLOAD")).transpose()?;
     let mut request = json!({
         "app_name": command.app, "action_name": command.action, "version": command.version, "async": true,
         "async_timeout_seconds": command.timeout,
@@ -43,11 +42,12 @@ pub(super) async fn run(command: InvokeCommand) -> anyhow::Result<()> {
         serde_json::from_str::<serde_json::Value>(&payload).context("the payload is not JSON")?;
         request["payload"] = payload.into();
     }
-    let api = command.remote.api()?;
-    let begun = api.post(&["invocations"], "application/json", request.to_string().into_bytes()).await?;
+    let client = command.server.client()?;
+    let (begun, _) = client.value(Call::new(Method::POST, ["invocations"]).json(&request)).await?;
     let id = text(&begun, "id");
-    progress(&format!("invocation {id}"));
-    let mut events = super::sse::Events::new(api.stream(&["invocations", id, "events"]).await?);
+    say(&format!("invocation {id}"));
+    let (_, body) = client.send(Call::new(Method::GET, ["invocations", id, "events"])).await?;
+    let mut events = Events::new(body);
     while let Some(event) = events.next().await? {
         logs::show(&event);
         let invocation = &event["invocation"];

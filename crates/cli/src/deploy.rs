@@ -1,14 +1,22 @@
 //! `casement deploy`: deploys a folder.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use http::Method;
 use serde_json::Value;
 
-use super::{Remote, logs, print_line, progress, text, without_controls};
+use crate::arguments::name_and_value;
+use crate::client::{Call, Client};
+use crate::form::Form;
+use crate::logs;
+use crate::print_line;
+use crate::progress::{Transfer, say};
+use crate::server_options::ServerOptions;
+use crate::sse::Events;
+use crate::text::{text, without_controls};
 
 /// The entrypoints that are tried in this order if none is named.
 const ENTRYPOINTS: &[&str] = &[
@@ -39,41 +47,44 @@ pub(crate) struct DeployCommand {
     #[arg(long)]
     force: bool,
     /// An environment variable of the apps; may be given several times
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable, action = clap::ArgAction::Append)]
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = name_and_value, action = clap::ArgAction::Append)]
     env: Vec<(String, String)>,
     #[command(flatten)]
-    remote: Remote,
+    server: ServerOptions,
 }
 
-fn variable(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("must be as NAME=VALUE")?;
-    Ok((name.to_owned(), value.to_owned()))
-}
-
-pub(super) async fn run(command: DeployCommand) -> anyhow::Result<()> {
+pub(crate) async fn run(command: DeployCommand) -> anyhow::Result<()> {
     let (folder, entrypoint) = find_entrypoint(&command.path, command.entrypoint)?;
     let packing = folder.clone();
     let archive = tokio::task::spawn_blocking(move || casement_archive::package::pack(&packing)).await?;
     let archive = archive.with_context(|| format!("{} cannot be packed", folder.display()))?;
-    progress(&format!("deploying {} with {entrypoint}: {} KiB", folder.display(), archive.len().div_ceil(1024)));
-    let api = command.remote.api()?;
-    let boundary = boundary(&archive);
-    let mut fields = vec![
-        ("entrypoint_rel_path".to_owned(), entrypoint),
-        ("version".to_owned(), command.version),
-        ("force".to_owned(), command.force.to_string()),
-    ];
-    fields.extend(command.env.into_iter().map(|(name, value)| (format!("env_vars[{name}]"), value)));
-    let body = multipart(&boundary, &fields, &archive);
-    let made = api.post(&["deployments"], &format!("multipart/form-data; boundary={boundary}"), body).await?;
+    say(&format!("deploying {} with {entrypoint}: {} KiB", folder.display(), archive.len().div_ceil(1024)));
+    let client = command.server.client()?;
+    if !command.force {
+        refuse_existing(&client, &folder.join(&entrypoint), &command.version).await?;
+    }
+    let mut form = Form::default();
+    form.field("entrypoint_rel_path", &entrypoint);
+    form.field("version", &command.version);
+    form.field("force", &command.force.to_string());
+    for (name, value) in &command.env {
+        form.field(&format!("env_vars[{name}]"), value);
+    }
+    form.archive("file", archive);
+    let mut call = Call::new(Method::POST, ["deployments"]);
+    call.body = Some(form.into_body());
+    let uploading = Transfer::waiting("uploading");
+    let (made, _) = client.value(call).await?;
+    drop(uploading);
     let id = text(&made, "id");
-    progress(&format!("deployment {id}"));
-    let mut events = super::sse::Events::new(api.stream(&["deployments", id, "events"]).await?);
+    say(&format!("deployment {id}"));
+    let (_, body) = client.send(Call::new(Method::GET, ["deployments", id, "events"])).await?;
+    let mut events = Events::new(body);
     while let Some(event) = events.next().await? {
         logs::show(&event);
         match (text(&event, "event"), text(&event["deployment"], "status")) {
             ("deployment_state", "running") => {
-                apps(&api, id).await?;
+                apps(&client, id).await?;
                 return print_line(id);
             }
             ("deployment_state", status @ ("failed" | "stopped")) => {
@@ -85,14 +96,39 @@ pub(super) async fn run(command: DeployCommand) -> anyhow::Result<()> {
     bail!("the server did not report how it ended: casement logs {id}")
 }
 
+/// Refuses a version that exists before anything is uploaded. The server learns the names of the apps from the build;
+/// those that the entrypoint states as text are known before.
+async fn refuse_existing(client: &Client, entrypoint: &Path, version: &str) -> anyhow::Result<()> {
+    let source = fs::read_to_string(entrypoint).unwrap_or_default();
+    for app in app_names(&source) {
+        let found = client.find(&["apps"], &[("app_name", &app), ("version", version)]).await?.unwrap_or_default();
+        if found.get(0).is_some() {
+            bail!("the app {app} has a version {version} already: --force replaces it, --version names another one");
+        }
+    }
+    Ok(())
+}
+
+/// Returns the names of the apps that a source file registers with a literal, as `App("name")` or `.app('name'`.
+fn app_names(source: &str) -> Vec<String> {
+    let calls = source.match_indices("App(").chain(source.match_indices(".app("));
+    let name = |(at, call): (usize, &str)| {
+        let rest = source[at + call.len()..].trim_start();
+        let quote = rest.chars().next().filter(|quote| matches!(quote, '"' | '\'' | '`'))?;
+        let name = rest[1..].split_once(quote)?.0;
+        (!name.contains('\n') && !name.contains("${")).then(|| name.to_owned())
+    };
+    calls.filter_map(name).collect()
+}
+
 /// Prints how the deployed apps are invoked.
-async fn apps(api: &super::api::Api, id: &str) -> anyhow::Result<()> {
-    let apps = api.find(&["apps"], &[("limit", "100")]).await?.unwrap_or_default();
+async fn apps(client: &Client, id: &str) -> anyhow::Result<()> {
+    let apps = client.find(&["apps"], &[("limit", "100")]).await?.unwrap_or_default();
     for app in apps.as_array().into_iter().flatten().filter(|app| text(app, "deployment") == id) {
         for action in app["actions"].as_array().into_iter().flatten() {
             let version = text(app, "version");
             let version = if version == "latest" { String::new() } else { format!(" --version {version}") };
-            progress(&format!("casement invoke {} {}{version}", text(app, "app_name"), text(action, "name")));
+            say(&format!("casement invoke {} {}{version}", text(app, "app_name"), text(action, "name")));
         }
     }
     Ok(())
@@ -123,27 +159,14 @@ fn find_entrypoint(path: &Path, entrypoint: Option<String>) -> anyhow::Result<(P
     Ok((path.to_owned(), entrypoint))
 }
 
-/// Returns a boundary that does not occur in the archive.
-fn boundary(archive: &[u8]) -> String {
-    use sha2::Digest as _;
-    let digest = sha2::Sha256::digest(archive);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
+#[cfg(test)]
+mod tests {
+    use super::app_names;
 
-fn multipart(boundary: &str, fields: &[(String, String)], archive: &[u8]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(archive.len() + 1024);
-    let mut part = |name: &str, about: &str, content: &[u8]| {
-        let head = format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"{about}\r\n\r\n");
-        // Writing to memory cannot fail.
-        body.write_all(head.as_bytes())
-            .and_then(|()| body.write_all(content))
-            .and_then(|()| body.write_all(b"\r\n"))
-            .ok();
-    };
-    for (name, value) in fields {
-        part(&name.replace(['"', '\r', '\n'], "_"), "", value.as_bytes());
+    #[test]
+    fn the_names_of_apps_are_read_from_the_source() {
+        assert_eq!(app_names("app = kernel.App(\"one\")\nother = App( 'two' )"), ["one", "two"]);
+        assert_eq!(app_names("const app = kernel.app(`three`)"), ["three"]);
+        assert!(app_names("App(name)\nkernel.app(`${name}`)\nApp(\"unfinished").is_empty());
     }
-    part("file", "; filename=\"package.zip\"\r\nContent-Type: application/zip", archive);
-    body.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
-    body
 }

@@ -1,0 +1,211 @@
+//! Tests of the commands that drive a server over its API.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Server, Shared};
+use serde_json::Value;
+
+/// A user with a home directory.
+struct User {
+    home: tempfile::TempDir,
+}
+
+struct Done {
+    code: Option<i32>,
+    printed: String,
+    stderr: String,
+}
+
+impl Done {
+    fn ok(self) -> anyhow::Result<String> {
+        ensure!(self.code == Some(0), "exit code {:?}: {}", self.code, self.stderr);
+        Ok(self.printed)
+    }
+
+    fn json(self) -> anyhow::Result<Value> {
+        let printed = self.ok()?;
+        serde_json::from_str(&printed).with_context(|| printed.clone())
+    }
+
+    /// Returns the message of a failed command.
+    fn refused(self) -> anyhow::Result<String> {
+        ensure!(self.code.is_some_and(|code| code > 0), "it succeeded: {}", self.printed);
+        Ok(self.stderr)
+    }
+}
+
+impl User {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self { home: tempfile::tempdir()? })
+    }
+
+    /// Runs a command without any variable that names a server.
+    fn run(&self, words: &[&str]) -> anyhow::Result<Done> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_casement"));
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", self.home.path());
+        let output = command.args(words).stdin(Stdio::null()).output()?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Done { code: output.status.code(), printed: text(&output.stdout), stderr: text(&output.stderr) })
+    }
+
+    /// Returns a user who has saved the server.
+    fn of(server: &Server) -> anyhow::Result<Self> {
+        let user = Self::new()?;
+        user.run(&["context", "add", "here", "--url", &server.url(), "--key", server.key()])?.ok()?;
+        Ok(user)
+    }
+}
+
+fn text<'a>(record: &'a Value, field: &str) -> &'a str {
+    record[field].as_str().unwrap_or_default()
+}
+
+#[test]
+fn a_saved_server_is_used_and_its_key_goes_to_no_other() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let user = User::new()?;
+    let missing = user.run(&["pools", "list"])?.refused()?;
+    ensure!(missing.contains("casement context add"), "{missing}");
+
+    user.run(&["context", "add", "here", "--url", &server.url(), "--key", server.key()])?.ok()?;
+    let file = user.home.path().join(".config/casement/contexts.toml");
+    ensure!(fs::metadata(&file)?.permissions().mode() & 0o777 == 0o600, "others may read the keys");
+    ensure!(user.run(&["context", "list"])?.ok()? == format!("* here\t{}/\n", server.url()));
+    let pools = user.run(&["pools", "list", "-o", "json"])?.json()?;
+    ensure!(pools.as_array().is_some_and(|pools| pools.iter().any(|pool| pool["name"] == "default")), "{pools}");
+
+    let elsewhere = user.run(&["pools", "list", "--url", "http://127.0.0.1:9"])?.refused()?;
+    ensure!(elsewhere.contains("there is no API key for http://127.0.0.1:9"), "{elsewhere}");
+    let nothing = user.run(&["pools", "list", "--url", "http://127.0.0.1:9", "--key", "x"])?.refused()?;
+    ensure!(nothing.contains("cannot be reached") && nothing.contains("casement serve"), "{nothing}");
+    let refused = user.run(&["pools", "list", "--key", "csk_wrong"])?.refused()?;
+    ensure!(refused.contains("401") && refused.contains("casement keys create"), "{refused}");
+
+    let other = user.run(&["context", "use", "there"])?.refused()?;
+    ensure!(other.contains("there is no context there; there are here"), "{other}");
+    user.run(&["context", "remove", "here"])?.ok()?;
+    ensure!(!fs::read_to_string(&file)?.contains(server.key()));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644))?;
+    let open = user.run(&["context", "list"])?.refused()?;
+    ensure!(open.contains("chmod 600"), "{open}");
+    Ok(())
+}
+
+#[test]
+fn resources_are_created_listed_changed_and_deleted_in_every_format() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let user = User::of(server)?;
+    let words =
+        ["proxies", "create", "--type", "custom", "--name", "cli", "--config.host", "192.0.2.1", "--config.port"];
+    let made = user.run(&[&words[..], &["8080", "--bypass-hosts", "a.example", "-o", "json"]].concat())?.json()?;
+    ensure!(made["config"]["port"] == 8080 && made["bypass_hosts"] == serde_json::json!(["a.example"]), "{made}");
+    let id = text(&made, "id");
+
+    let listed = user.run(&["proxies", "list", "--name", "cli"])?.ok()?;
+    let mut lines = listed.lines();
+    ensure!(lines.next().is_some_and(|head| head.starts_with("ID ") && head.contains("STATUS")), "{listed}");
+    ensure!(lines.next().is_some_and(|line| line.starts_with(id) && line.contains("cli")), "{listed}");
+    let yaml = user.run(&["proxies", "get", id, "--output", "yaml"])?.ok()?;
+    ensure!(yaml.lines().any(|line| line == "name: cli"), "{yaml}");
+    let record = user.run(&["proxies", "get", id])?.ok()?;
+    ensure!(record.lines().any(|line| line.starts_with("name ") && line.ends_with(" cli")), "{record}");
+
+    user.run(&["proxies", "update", id, "--name", "renamed"])?.ok()?;
+    let body = user.home.path().join("body.json");
+    fs::write(&body, r#"{ "type": "custom", "config": { "host": "192.0.2.2", "port": 1 }, "name": "from a file" }"#)?;
+    let body = format!("@{}", body.display());
+    let other = user.run(&["proxies", "create", "--input", &body, "--name", "flag", "-o", "json"])?.json()?;
+    ensure!(text(&other, "name") == "flag", "a flag replaces the body's field: {other}");
+    let all = user.run(&["proxies", "list", "--limit", "1", "-o", "json"])?;
+    ensure!(all.stderr.contains("--offset 1, or --all"), "{}", all.stderr);
+    let all = user.run(&["proxies", "list", "--limit", "1", "--all", "-o", "json"])?.json()?;
+    ensure!(all.as_array().is_some_and(|all| all.len() >= 2), "{all}");
+
+    user.run(&["proxies", "delete", id, text(&other, "id")])?.ok()?;
+    let gone = user.run(&["proxies", "get", id])?.refused()?;
+    ensure!(gone.contains("404"), "{gone}");
+    let missing = user.run(&["proxies", "create"])?.refused()?;
+    ensure!(missing.contains("--type"), "{missing}");
+    let wrong = user.run(&["pools", "create", "--name", "x", "--size", "0"])?.refused()?;
+    ensure!(wrong.contains("size"), "{wrong}");
+    Ok(())
+}
+
+#[test]
+fn a_session_is_driven_from_the_command_line() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let user = User::of(server)?;
+    let words = ["sessions", "create", "--headless", "--timeout-seconds", "600", "--tags", "made=here", "-o", "json"];
+    let session = user.run(&words)?.json()?;
+    let id = text(&session, "session_id");
+    ensure!(session["tags"]["made"] == "here" && session["headless"] == true, "{session}");
+    ensure!(user.run(&["sessions", "cdp", id])?.ok()?.trim() == text(&session, "cdp_ws_url"));
+    ensure!(user.run(&["sessions", "open", id])?.ok()?.trim() == text(&session, "browser_live_view_url"));
+
+    let ran = user.run(&["sessions", "exec", "--env", "A=b c", id, "sh", "-c", "echo \"$A\"; echo no >&2; exit 3"])?;
+    ensure!((ran.code, ran.printed.as_str(), ran.stderr.as_str()) == (Some(3), "b c\n", "no\n"), "{}", ran.stderr);
+    let title =
+        user.run(&["sessions", "script", id, "await page.setContent('<title>Here</title>'); return page.title()"])?;
+    ensure!(title.ok()?.trim() == "\"Here\"");
+    let thrown = user.run(&["sessions", "script", id, "throw new Error('not today')"])?.refused()?;
+    ensure!(thrown.contains("not today"), "{thrown}");
+    files_are_copied(&user, id)?;
+    let image = user.home.path().join("page.png");
+    user.run(&["sessions", "screenshot", id, "--to-file", path(&image)?])?.ok()?;
+    ensure!(fs::read(&image)?.starts_with(b"\x89PNG"));
+
+    user.run(&["sessions", "delete", id])?.ok()?;
+    let gone = user.run(&["sessions", "exec", id, "true"])?.refused()?;
+    ensure!(gone.contains("404"), "{gone}");
+    Ok(())
+}
+
+fn path(path: &Path) -> anyhow::Result<&str> {
+    path.to_str().context("a path")
+}
+
+/// Copies a file and a folder to the session and back.
+fn files_are_copied(user: &User, id: &str) -> anyhow::Result<()> {
+    let here = user.home.path().join("here");
+    fs::create_dir_all(here.join("below"))?;
+    fs::write(here.join("a.txt"), "first")?;
+    fs::write(here.join("below/b.bin"), [0, 159, 146, 150])?;
+    let there = format!("{id}:/tmp/there");
+    user.run(&["sessions", "cp", path(&here)?, &there])?.ok()?;
+    let listed = user.run(&["sessions", "exec", id, "sh", "-c", "cd /tmp/there && find . -type f | sort"])?.ok()?;
+    ensure!(listed == "./a.txt\n./below/b.bin\n", "{listed}");
+
+    let back = user.home.path().join("back");
+    user.run(&["sessions", "cp", &there, path(&back)?])?.ok()?;
+    ensure!(fs::read(back.join("below/b.bin"))? == [0, 159, 146, 150] && fs::read(back.join("a.txt"))? == b"first");
+    user.run(&["sessions", "cp", &format!("{there}/a.txt"), &format!("{}/", user.home.path().display())])?.ok()?;
+    ensure!(fs::read(user.home.path().join("a.txt"))? == b"first");
+    user.run(&["sessions", "cp", path(&back.join("a.txt"))?, &format!("{id}:/tmp/")])?.ok()?;
+    ensure!(user.run(&["sessions", "exec", id, "cat", "/tmp/a.txt"])?.ok()? == "first");
+    let both = user.run(&["sessions", "cp", &there, &there])?.refused()?;
+    ensure!(both.contains("one of the two paths must be here"), "{both}");
+    Ok(())
+}
+
+#[test]
+fn completions_of_every_shell_know_resources_verbs_and_flags() -> anyhow::Result<()> {
+    let user = User::new()?;
+    for shell in ["bash", "zsh", "fish"] {
+        let script = user.run(&["completion", shell])?.ok()?;
+        for word in ["sessions", "acquire", "timeout-seconds", "serve"] {
+            ensure!(script.contains(word), "{shell}: {word} is missing");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_port_without_an_address_is_refused_with_both_choices() -> anyhow::Result<()> {
+    let refused = User::new()?.run(&["serve", "--listen", "18099"])?.refused()?;
+    ensure!(refused.contains("127.0.0.1:18099") && refused.contains("0.0.0.0:18099"), "{refused}");
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! The arguments of a command that is made from an operation, and the request that they describe.
+
+use std::io::Read as _;
+
+use anyhow::{Context as _, bail, ensure};
+use clap::builder::BoolishValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde_json::{Map, Value};
+
+use crate::document::{Body, Field, Kind, Operation};
+use crate::resources::Verb;
+
+/// The longest body that is read from a file or from standard input, in bytes.
+const MAX_BODY_BYTES: u64 = 64 << 20;
+const INPUT: &str = "input";
+/// The names of arguments begin with their place, so that a parameter and a field may have the same name.
+const PATH: &str = "path:";
+const FIELD: &str = "field:";
+
+/// The flags that every command has. The flag of a field with such a name begins with the verb, as `--check-url`.
+const COMMON_FLAGS: [&str; 10] =
+    ["all", "config", "context", INPUT, "key", "key-file", "output", "to-file", "url", "watch"];
+
+/// A request without its credential.
+#[derive(Debug, Default)]
+pub(crate) struct Request {
+    /// The segments of the path.
+    pub(crate) path: Vec<String>,
+    pub(crate) query: Vec<(String, String)>,
+    /// The JSON body, or the fields of a form.
+    pub(crate) body: Option<Map<String, Value>>,
+}
+
+/// Adds the arguments of an operation to its command.
+pub(crate) fn add(mut command: Command, verb: &Verb, operation: &Operation) -> Command {
+    for parameter in &operation.path_parameters {
+        command = command.arg(path_argument(parameter, verb));
+    }
+    let (fields, has_json) = match &operation.body {
+        Body::Json(fields) => (fields.as_slice(), true),
+        Body::Form(fields) => (fields.as_slice(), false),
+        Body::None | Body::Bytes => (&[][..], false),
+    };
+    for field in operation.query.iter().chain(fields) {
+        command = command.args(field_arguments(field, verb, has_json));
+    }
+    if has_json {
+        let help = "The whole body as JSON, @FILE, or - for standard input; other flags replace its fields";
+        command = command.arg(Arg::new(INPUT).long(INPUT).value_name("JSON").help(help));
+    }
+    command
+}
+
+fn path_argument(parameter: &str, verb: &Verb) -> Arg {
+    let (value_name, help) = match parameter {
+        "id_or_name" => ("ID|NAME", "The id or the name"),
+        "id" => ("ID", "The id"),
+        _ => ("ID", "The id of the part"),
+    };
+    let argument = Arg::new(format!("{PATH}{parameter}")).value_name(value_name).help(help).required(true);
+    if verb.takes_several { argument.num_args(1..).action(ArgAction::Append) } else { argument }
+}
+
+/// Returns the arguments of a field: one, and one for each field of a simple object.
+fn field_arguments(field: &Field, verb: &Verb, has_json: bool) -> Vec<Arg> {
+    let mut all = vec![field_argument(&field.name, field, verb, has_json)];
+    if let Kind::Object(parts) = &field.kind {
+        let part = |part: &Field| Field { is_required: false, ..part.clone() };
+        all.extend(
+            parts
+                .iter()
+                .map(part)
+                .map(|part| field_argument(&format!("{}.{}", field.name, part.name), &part, verb, has_json)),
+        );
+    }
+    all
+}
+
+fn field_argument(name: &str, field: &Field, verb: &Verb, has_json: bool) -> Arg {
+    let argument = Arg::new(format!("{FIELD}{name}")).help(field.description.clone()).hide_possible_values(true);
+    let is_positional = verb.positional.contains(&name);
+    let long = flag(name);
+    let is_common = COMMON_FLAGS.contains(&long.as_str());
+    let long = if is_common { format!("{}-{long}", verb.name) } else { long };
+    let argument = if is_positional { argument } else { argument.long(long) };
+    let argument = match (field.is_required, has_json) {
+        (true, true) => argument.required_unless_present(INPUT),
+        (is_required, _) => argument.required(is_required),
+    };
+    match &field.kind {
+        Kind::Boolean => argument
+            .value_name("BOOL")
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .value_parser(BoolishValueParser::new()),
+        Kind::Integer if field.can_be_null => argument.value_name("N|none").value_parser(integer_or_none),
+        Kind::Integer => argument.value_name("N").allow_negative_numbers(true).value_parser(clap::value_parser!(i64)),
+        Kind::Number => argument.value_name("N").allow_negative_numbers(true).value_parser(clap::value_parser!(f64)),
+        Kind::Text => argument.value_name("TEXT"),
+        Kind::Texts => argument.value_name("TEXT").action(ArgAction::Append),
+        Kind::TextMap => argument.value_name("NAME=VALUE").action(ArgAction::Append),
+        Kind::Reference => argument.value_name("ID|NAME"),
+        Kind::File => argument.value_name("FILE"),
+        Kind::Object(_) | Kind::Json => argument.value_name("JSON"),
+    }
+}
+
+/// Returns the flag of a field.
+fn flag(name: &str) -> String {
+    name.replace('_', "-")
+}
+
+fn integer_or_none(text: &str) -> Result<String, String> {
+    if text == "none" || text.parse::<i64>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    Err("must be an integer or none".to_owned())
+}
+
+/// Returns the requests of a command: one for each resource that it names.
+///
+/// # Errors
+/// If an argument is not JSON, or names a file that cannot be read.
+pub(crate) fn requests(matches: &ArgMatches, operation: &Operation) -> anyhow::Result<Vec<Request>> {
+    let query = operation.query.iter().filter_map(|field| query_values(matches, field)).flatten().collect::<Vec<_>>();
+    let body = match &operation.body {
+        Body::Json(fields) => json_body(matches, operation, fields)?,
+        Body::Form(fields) => Some(values(matches, fields)?),
+        Body::None | Body::Bytes => None,
+    };
+    let request = |path| Request { path, query: query.clone(), body: body.clone() };
+    Ok(paths(matches, operation).into_iter().map(request).collect())
+}
+
+/// Returns the paths of the named resources. Only the first parameter can have several values.
+fn paths(matches: &ArgMatches, operation: &Operation) -> Vec<Vec<String>> {
+    let values = |parameter: &str| {
+        let found = matches.get_many::<String>(&format!("{PATH}{parameter}"));
+        found.into_iter().flatten().cloned().collect::<Vec<_>>()
+    };
+    let several = operation.path_parameters.first().map_or_else(|| vec![String::new()], |first| values(first));
+    let path = |first: String| {
+        let segments = operation.path.trim_start_matches('/').split('/');
+        let mut parameters = 0;
+        segments
+            .map(|segment| match segment.strip_prefix('{').and_then(|segment| segment.strip_suffix('}')) {
+                None => segment.to_owned(),
+                Some(name) => {
+                    parameters += 1;
+                    if parameters == 1 { first.clone() } else { values(name).pop().unwrap_or_default() }
+                }
+            })
+            .collect()
+    };
+    several.into_iter().map(path).collect()
+}
+
+fn query_values(matches: &ArgMatches, field: &Field) -> Option<Vec<(String, String)>> {
+    let id = format!("{FIELD}{}", field.name);
+    let raw = match &field.kind {
+        Kind::Boolean => vec![matches.get_one::<bool>(&id)?.to_string()],
+        Kind::Integer if !field.can_be_null => vec![matches.get_one::<i64>(&id)?.to_string()],
+        Kind::Number => vec![matches.get_one::<f64>(&id)?.to_string()],
+        _ => matches.get_many::<String>(&id)?.cloned().collect(),
+    };
+    let named = |value: String| match (&field.kind, value.split_once('=')) {
+        (Kind::TextMap, Some((name, value))) => (format!("{}[{name}]", field.name), value.to_owned()),
+        _ => (field.name.clone(), value),
+    };
+    Some(raw.into_iter().map(named).collect())
+}
+
+/// Returns the JSON body; none for a `DELETE` without any field.
+fn json_body(
+    matches: &ArgMatches,
+    operation: &Operation,
+    fields: &[Field],
+) -> anyhow::Result<Option<Map<String, Value>>> {
+    let mut body = match matches.get_one::<String>(INPUT) {
+        Some(text) => match serde_json::from_str(&read(text, "--input")?).context("--input is not JSON")? {
+            Value::Object(body) => body,
+            _ => bail!("--input must be a JSON object"),
+        },
+        None => Map::new(),
+    };
+    body.extend(values(matches, fields)?);
+    Ok((!body.is_empty() || operation.method != http::Method::DELETE).then_some(body))
+}
+
+/// Returns the given fields of a body.
+fn values(matches: &ArgMatches, fields: &[Field]) -> anyhow::Result<Map<String, Value>> {
+    let mut values = Map::new();
+    for field in fields {
+        let mut value = value(matches, &field.name, field)?;
+        if let Kind::Object(parts) = &field.kind {
+            for part in parts {
+                let Some(given) = self::value(matches, &format!("{}.{}", field.name, part.name), part)? else {
+                    continue;
+                };
+                let object = value.get_or_insert_with(|| Value::Object(Map::new()));
+                object
+                    .as_object_mut()
+                    .with_context(|| format!("--{} is no object", flag(&field.name)))?
+                    .insert(part.name.clone(), given);
+            }
+        }
+        values.extend(value.map(|value| (field.name.clone(), value)));
+    }
+    Ok(values)
+}
+
+fn value(matches: &ArgMatches, name: &str, field: &Field) -> anyhow::Result<Option<Value>> {
+    let id = format!("{FIELD}{name}");
+    if !matches.try_get_raw(&id).is_ok_and(|values| values.is_some()) {
+        return Ok(None);
+    }
+    let text = || matches.get_one::<String>(&id).cloned().unwrap_or_default();
+    let texts = || matches.get_many::<String>(&id).into_iter().flatten();
+    let flag = format!("--{}", flag(name));
+    Ok(Some(match &field.kind {
+        Kind::Boolean => matches.get_one::<bool>(&id).copied().into(),
+        Kind::Integer if field.can_be_null => text().parse::<i64>().ok().into(),
+        Kind::Integer => matches.get_one::<i64>(&id).copied().into(),
+        Kind::Number => matches.get_one::<f64>(&id).copied().into(),
+        Kind::Text | Kind::File => text().into(),
+        Kind::Texts => texts().cloned().collect::<Vec<_>>().into(),
+        Kind::TextMap => {
+            let pair = |text: &String| {
+                let (name, value) = text.split_once('=').with_context(|| format!("{flag} must be as NAME=VALUE"))?;
+                anyhow::Ok((name.to_owned(), Value::from(value)))
+            };
+            Value::Object(texts().map(pair).collect::<anyhow::Result<_>>()?)
+        }
+        Kind::Reference => reference(&text(), &flag)?,
+        Kind::Object(parts) if parts.iter().any(|part| part.name == "id") => reference(&text(), &flag)?,
+        Kind::Object(_) | Kind::Json => json(&text(), &flag)?,
+    }))
+}
+
+/// Returns a reference to a resource: an id, a name, or JSON.
+fn reference(text: &str, flag: &str) -> anyhow::Result<Value> {
+    if text.starts_with(['{', '@']) {
+        return json(text, flag);
+    }
+    let key = if ulid::Ulid::from_string(text).is_ok() { "id" } else { "name" };
+    Ok(serde_json::json!({ key: text }))
+}
+
+/// Parses a value as `NAME=VALUE`.
+pub(crate) fn name_and_value(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("must be as NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn json(text: &str, flag: &str) -> anyhow::Result<Value> {
+    serde_json::from_str(&read(text, flag)?).with_context(|| format!("{flag} is not JSON"))
+}
+
+/// Returns the value of a flag: the text itself, the content of `@FILE`, or standard input for `-`.
+pub(crate) fn read(text: &str, flag: &str) -> anyhow::Result<String> {
+    let mut content = String::new();
+    let read = match text.strip_prefix('@') {
+        Some(path) => std::fs::File::open(path)
+            .and_then(|file| file.take(MAX_BODY_BYTES + 1).read_to_string(&mut content))
+            .with_context(|| format!("{flag}: cannot read {path}"))?,
+        None if text == "-" => std::io::stdin()
+            .take(MAX_BODY_BYTES + 1)
+            .read_to_string(&mut content)
+            .with_context(|| format!("{flag}: cannot read standard input"))?,
+        None => return Ok(text.to_owned()),
+    };
+    ensure!(read as u64 <= MAX_BODY_BYTES, "{flag}: the content is longer than {} MiB", MAX_BODY_BYTES >> 20);
+    Ok(content)
+}
