@@ -19,6 +19,7 @@ mod jobs;
 mod keys;
 mod local_waiters;
 mod logins;
+mod manual;
 mod profiles;
 mod proxies;
 mod remote;
@@ -112,6 +113,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
             let text = if operations { casement_http::operations_page() } else { casement_http::openapi() };
             Ok(write!(std::io::stdout(), "{text}")?)
         }
+        Command::Man { command } => manual::write(command.as_deref(), &mut std::io::stdout()),
         Command::Agent { .. } | Command::Inside | Command::Network { .. } | Command::Keepass { .. } => {
             unreachable!("handled before the runtime was made")
         }

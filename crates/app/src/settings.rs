@@ -33,7 +33,11 @@ impl Arguments {
         // These commands need no configuration; the agent does not run on the host.
         let needs_none = matches!(
             alone.command,
-            Command::Agent { .. } | Command::Inside | Command::Network { .. } | Command::Openapi { .. }
+            Command::Agent { .. }
+                | Command::Inside
+                | Command::Network { .. }
+                | Command::Openapi { .. }
+                | Command::Man { .. }
         );
         let Some(path) = (if needs_none { None } else { config_file::find(alone.config.clone()) }) else {
             return Ok(alone);
@@ -68,6 +72,12 @@ pub(crate) enum Command {
         /// Print the table of operations instead, as Markdown
         #[arg(long)]
         operations: bool,
+    },
+    /// Print the manual page of the program, or of one of its commands
+    #[command(hide = true)]
+    Man {
+        /// The command
+        command: Option<String>,
     },
     /// The first program in a session's sandbox
     #[command(hide = true)]
