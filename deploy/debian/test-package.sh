@@ -91,8 +91,8 @@ take_picture() {
 
 expect_no_server() { ! pgrep -x casement >/dev/null || fail "$1: the server still runs"; }
 
-# Sandboxes run as users from 1900000000 on.
-sandbox_processes() { ps -eo uid=,pid=,args= | awk '$1 >= 1900000000'; }
+# Sandboxes run as users from 1900000000 on. Zombies have ended.
+sandbox_processes() { ps -eo uid=,stat=,pid=,args= | awk '$1 >= 1900000000 && $2 !~ /^Z/'; }
 
 install_package() {
   say "installing the package"
