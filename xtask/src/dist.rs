@@ -21,6 +21,8 @@ const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "
 const PRINTED: &[(&[&str], &str)] = &[
     (&["man"], "share/man/man1/casement.1"),
     (&["man", "serve"], "share/man/man1/casement-serve.1"),
+    (&["man", "doctor"], "share/man/man1/casement-doctor.1"),
+    (&["man", "stop"], "share/man/man1/casement-stop.1"),
     (&["completion", "bash"], "share/bash-completion/completions/casement"),
     (&["completion", "zsh"], "share/zsh/site-functions/_casement"),
     (&["completion", "fish"], "share/fish/vendor_completions.d/casement.fish"),

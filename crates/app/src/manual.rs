@@ -20,7 +20,7 @@ pub(crate) fn write(name: Option<&str>, page: &mut impl Write) -> anyhow::Result
         Some(name) => commands.find_subcommand(name).with_context(|| format!("there is no command {name}"))?.clone(),
         None => commands,
     };
-    Ok(Man::new(command).render(page)?)
+    Ok(Man::new(command).source(concat!("casement ", env!("CARGO_PKG_VERSION"))).render(page)?)
 }
 
 #[cfg(test)]
@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn the_page_of_a_command_describes_its_flags() {
         let page = page(Some("serve"));
-        assert!(page.starts_with(".ie") || page.contains("casement\\-serve"), "{page}");
+        assert!(page.contains("casement\\-serve \\- Run the server"), "{page}");
         assert!(page.contains("CASEMENT_LISTEN"), "{page}");
         assert!(write(Some("fly"), &mut Vec::new()).is_err());
     }
