@@ -102,7 +102,7 @@ install_package() {
   getent passwd casement >/dev/null || fail "there is no account casement"
   [ "$(stat -c %a /etc/casement/casement.toml)" = 600 ] || fail "others may read the configuration"
   [ -s /usr/lib/casement/runner/runner.blob ] || fail "the script runner has no snapshot"
-  [ -s /usr/share/man/man1/casement.1.gz ] || fail "there is no manual page"
+  [ -s /usr/share/man/man1/casement.1 ] || fail "there is no manual page"
   [ -s /usr/share/bash-completion/completions/casement ] || fail "there are no completions"
   echo "listen = \"$LISTEN\"" >>/etc/casement/casement.toml
 }
