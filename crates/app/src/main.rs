@@ -19,6 +19,7 @@ mod jobs;
 mod keys;
 mod local_waiters;
 mod logins;
+mod manual;
 mod metrics_catalogue;
 mod profiles;
 mod proxies;
@@ -128,6 +129,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
             clap_complete::generate(shell, &mut settings::commands(None)?, "casement", &mut std::io::stdout());
             Ok(())
         }
+        Command::Man { command } => manual::write(command.as_deref(), &mut std::io::stdout()),
         Command::Agent { .. } | Command::Inside | Command::Network { .. } | Command::Keepass { .. } => {
             unreachable!("handled before the runtime was made")
         }
