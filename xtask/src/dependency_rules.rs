@@ -244,7 +244,7 @@ const DOMAIN_NEVER_REACHES: &[&str] = &[
 ];
 
 /// The top folders of the checkout. Examples are in `docs/examples`, end-to-end tests in the crate of the program.
-const TOP_FOLDERS: &[&str] = &[".cargo", ".ci", ".github", "crates", "docs", "migrations", "xtask"];
+const TOP_FOLDERS: &[&str] = &[".cargo", ".ci", ".github", "crates", "deploy", "docs", "migrations", "xtask"];
 
 fn metadata() -> Metadata {
     MetadataCommand::new().current_dir(workspace::root()).exec().expect("cargo metadata answers")

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::{module_cycles, step, vocabulary, workspace};
+use crate::{module_cycles, step, tools, vocabulary, workspace};
 
 /// The version of cargo-deny for CI and developers, so that a new rule needs a commit.
 const CARGO_DENY: &str = "0.20.2";
@@ -38,12 +38,5 @@ fn deny() -> Result<Command> {
     if step::succeeds(Command::new("cargo-deny").arg("--version")) {
         return Ok(Command::new("cargo-deny"));
     }
-    let home = workspace::target()?.join("tools");
-    let program = home.join("bin/cargo-deny");
-    if !program.exists() {
-        let mut install = workspace::cargo();
-        install.args(["install", "cargo-deny", "--locked", "--version", CARGO_DENY, "--root"]).arg(&home);
-        step::run("installing cargo-deny (once, takes minutes)", &mut install)?;
-    }
-    Ok(Command::new(program))
+    tools::command("cargo-deny", CARGO_DENY)
 }

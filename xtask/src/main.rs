@@ -1,10 +1,11 @@
-//! The tasks of developers and CI: `cargo xtask up`, `test`, `lint`, `openapi`, `bench`.
+//! The tasks of developers and CI: `cargo xtask up`, `test`, `lint`, `openapi`, `bench`, `dist`.
 //!
 //! CI and developers run the same commands, so a success means the same for both. This program depends on no crate of
 //! Casement, so it builds in seconds on a fresh machine.
 
 mod bench;
 mod clients;
+mod dist;
 mod lint;
 mod module_cycles;
 mod openapi;
@@ -12,6 +13,7 @@ mod packages;
 mod script_runner;
 mod step;
 mod test;
+mod tools;
 mod up;
 mod vocabulary;
 mod workspace;
@@ -39,10 +41,12 @@ enum Task {
     Test(test::Options),
     /// Format, vocabulary, cycles of files, clippy, documentation, licences and sources of dependencies
     Lint(lint::Options),
-    /// Write docs/openapi.json from the handlers
+    /// Write docs/openapi.json, docs/operations.md and docs/metrics.md from the code
     Openapi(openapi::Options),
     /// Measure the built program and print the table of docs/benchmarks.md
     Bench(bench::Options),
+    /// Build the files of a release: Debian package, tarball, checksums, list of dependencies
+    Dist,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -52,5 +56,6 @@ fn main() -> anyhow::Result<()> {
         Task::Lint(options) => lint::run(&options),
         Task::Openapi(options) => openapi::run(&options),
         Task::Bench(options) => bench::run(&options),
+        Task::Dist => dist::run(),
     }
 }

@@ -1,5 +1,5 @@
 //! `cargo xtask openapi`: generates the committed OpenAPI document and table of operations from the declared
-//! operations.
+//! operations, and the page of metrics from their table.
 
 use std::fs;
 
@@ -20,8 +20,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if parsed.get("openapi").is_none() {
         bail!("`casement openapi` printed JSON, but not an OpenAPI document");
     }
-    let table = printed(&["openapi", "--operations"])?;
-    for (file, generated) in [("docs/openapi.json", document), ("docs/operations.md", table)] {
+    let operations = printed(&["openapi", "--operations"])?;
+    let metrics = printed(&["openapi", "--metrics"])?;
+    let files = [("docs/openapi.json", document), ("docs/operations.md", operations), ("docs/metrics.md", metrics)];
+    for (file, generated) in files {
         let path = workspace::root().join(file);
         if !options.check {
             fs::write(&path, generated).with_context(|| format!("cannot write {}", path.display()))?;
@@ -30,7 +32,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         let committed = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         if committed != generated {
-            bail!("{file} is not what the operations declare: run `cargo xtask openapi` and commit it");
+            bail!("{file} is not what the code declares: run `cargo xtask openapi` and commit it");
         }
     }
     Ok(())

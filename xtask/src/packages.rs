@@ -55,6 +55,12 @@ pub(crate) const RUN: &[Need] = &[
     ),
 ];
 
+/// The packages for `cargo xtask dist`.
+pub(crate) const DIST: &[Need] = &[
+    need("npm, which installs the script runner", "npm", Check::Program("npm")),
+    need("dpkg-shlibdeps, which finds the libraries of a package", "dpkg-dev", Check::Program("dpkg-shlibdeps")),
+];
+
 /// The additional packages for the tests. The public clients are installed with pip and npm.
 pub(crate) const TEST: &[Need] = &[
     need("Python with venv", "python3-venv", Check::Succeeds(&["python3", "-c", "import venv, ensurepip"])),
@@ -222,6 +228,23 @@ mod tests {
         assert_eq!(major_version("Chromium 156.0.8078.79 built on Debian GNU/Linux 12 (bookworm)\n"), Some(156));
         assert_eq!(major_version("ChromeDriver 148.0.7778.167 (3b2)"), Some(148));
         assert_eq!(major_version("it did not start"), None);
+    }
+
+    #[test]
+    fn the_debian_package_depends_on_what_the_program_needs() {
+        let manifest = fs::read_to_string(crate::workspace::root().join("crates/app/Cargo.toml")).expect("a manifest");
+        let manifest: toml::Table = manifest.parse().expect("cargo has read it too");
+        let depends = manifest["package"]["metadata"]["deb"]["depends"].as_array().expect("a list");
+        let depends: Vec<&str> = depends.iter().filter_map(toml::Value::as_str).collect();
+        // The package contains an installed script runner, and util-linux is essential in Debian.
+        for need in RUN.iter().filter(|need| !["npm", "util-linux"].contains(&need.package)) {
+            let named = match need.check {
+                Check::Since(_, oldest) => format!("{} (>= {oldest})", need.package),
+                _ => need.package.to_owned(),
+            };
+            let found = depends.iter().any(|depend| depend.split(" | ").any(|choice| choice == named));
+            assert!(found, "crates/app/Cargo.toml: add {named} to the package's `depends`");
+        }
     }
 
     #[test]

@@ -41,6 +41,38 @@ pub(crate) fn ensure() -> Result<()> {
     snapshot(&home)
 }
 
+/// The parts of an installed script runner that are whole folders.
+const PACKAGES: &[&str] = &["node_modules/@swc", "node_modules/playwright-core"];
+
+/// Copies the installed script runner without what only its installation needs, and without the snapshot, which works
+/// on this kind of processor only.
+pub(crate) fn install_into(folder: &Path) -> Result<()> {
+    let home = workspace::target()?.join("runner");
+    let node = Path::new(NODE);
+    let license = node.parent().and_then(Path::parent).context("Node is in a folder")?.join("LICENSE");
+    let mut files = vec![PathBuf::from("package.json"), node.to_owned(), license];
+    let entries = fs::read_dir(sources()).context("cannot list the sources of the script runner")?;
+    let names = entries.map(|entry| Ok(PathBuf::from(entry?.file_name()))).collect::<Result<Vec<_>>>()?;
+    files.extend(names.into_iter().filter(|name| name.extension().is_some_and(|extension| extension == "cjs")));
+    for file in files {
+        copy(&home.join(&file), &folder.join(&file))?;
+    }
+    PACKAGES.iter().try_for_each(|package| copy(&home.join(package), &folder.join(package)))
+}
+
+/// Copies a file, or a folder with all that it contains.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let parent = to.parent().context("a part of the script runner is in a folder")?;
+    fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    if from.is_dir() {
+        let entries = fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))?;
+        let names = entries.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>>>()?;
+        return names.iter().try_for_each(|name| copy(&from.join(name), &to.join(name)));
+    }
+    fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
+    Ok(())
+}
+
 /// Stores a snapshot of a Node process that has loaded Playwright, from which other processes start, unless the
 /// snapshot is up to date.
 fn snapshot(home: &Path) -> Result<()> {

@@ -19,6 +19,8 @@ mod jobs;
 mod keys;
 mod local_waiters;
 mod logins;
+mod manual;
+mod metrics_catalogue;
 mod profiles;
 mod proxies;
 mod replays;
@@ -115,14 +117,19 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Secrets(command) => secrets::run(command).await,
         Command::Doctor(settings) => doctor::run(settings).await,
         Command::Stop(settings) => stop::run(settings).await,
-        Command::Openapi { operations } => {
-            let text = if operations { casement_http::operations_page() } else { casement_http::openapi() };
+        Command::Openapi { operations, metrics } => {
+            let text = match (operations, metrics) {
+                (true, _) => casement_http::operations_page(),
+                (_, true) => metrics_catalogue::page(),
+                _ => casement_http::openapi(),
+            };
             Ok(write!(std::io::stdout(), "{text}")?)
         }
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut settings::commands(None)?, "casement", &mut std::io::stdout());
             Ok(())
         }
+        Command::Man { command } => manual::write(command.as_deref(), &mut std::io::stdout()),
         Command::Agent { .. } | Command::Inside | Command::Network { .. } | Command::Keepass { .. } => {
             unreachable!("handled before the runtime was made")
         }

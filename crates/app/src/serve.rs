@@ -28,6 +28,7 @@ use crate::cluster_supervisor::ClusterSupervisor;
 use crate::data_dir::DataDir;
 use crate::doctor::raise_open_files;
 use crate::first_start;
+use crate::metrics_catalogue;
 use crate::settings::ServeSettings;
 use crate::stop::{self, StopOrder};
 use crate::store::Store;
@@ -141,6 +142,7 @@ impl Running {
     ) -> anyhow::Result<(Self, PoolFillProgress)> {
         let metrics =
             PrometheusBuilder::new().set_buckets(&SECONDS)?.install_recorder().context("cannot set up the metrics")?;
+        metrics_catalogue::describe_all();
         let (infrastructure, failed_proxies) =
             Infrastructure::connect(settings, data_dir, store, listener.local_addr()?).await?;
         let (services, writers) = SessionServices::new(&infrastructure, settings)?;

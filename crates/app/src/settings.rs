@@ -66,7 +66,7 @@ impl CommandLine {
 }
 
 /// The commands that need no configuration; those of a sandbox do not run on the host.
-const NEED_NO_CONFIGURATION: [&str; 5] = ["agent", "inside", "network", "openapi", "completion"];
+const NEED_NO_CONFIGURATION: [&str; 6] = ["agent", "inside", "network", "openapi", "completion", "man"];
 
 /// Returns all commands. Of those that drive a server, only the one named `only` has its arguments; all have for
 /// `None`.
@@ -130,11 +130,20 @@ pub(crate) enum Command {
         /// Print the table of operations instead, as Markdown
         #[arg(long)]
         operations: bool,
+        /// Print the page of metrics instead, as Markdown
+        #[arg(long, conflicts_with = "operations")]
+        metrics: bool,
     },
     /// Print the completions of commands for a shell
     Completion {
         /// The shell
         shell: Shell,
+    },
+    /// Print the manual page of the program, or of one of its commands
+    #[command(hide = true)]
+    Man {
+        /// The command
+        command: Option<String>,
     },
     /// The first program in a session's sandbox
     #[command(hide = true)]

@@ -10,6 +10,8 @@ use casement_domain::PoolId;
 use casement_http::{PoolStatus, PoolStatusSource};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::metrics_catalogue;
+
 /// The gauges of the existing pools. Clones share their state.
 #[derive(Clone, Default)]
 pub(crate) struct PoolGauges(Arc<Mutex<BTreeMap<PoolId, Gauges>>>);
@@ -84,31 +86,33 @@ impl PoolGauges {
     pub(crate) fn render(&self) -> String {
         let pools = self.pools();
         let mut text = String::new();
-        let mut family = |name: &str, kind: &str, samples: &dyn Fn(&PoolId, &Gauges) -> Samples| {
+        let mut family = |name: &str, samples: &dyn Fn(&PoolId, &Gauges) -> Samples| {
             let mut all = pools.iter().flat_map(|(id, pool)| samples(id, pool)).peekable();
             if all.peek().is_none() {
                 return;
             }
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "# TYPE {name} {kind}");
+            if let Some(metric) = metrics_catalogue::find(name) {
+                text.push_str(&metric.header());
+            }
             for (labels, value) in all {
+                // Writing to a string cannot fail.
                 let _ = writeln!(text, "{name}{{{labels}}} {value}");
             }
             text.push('\n');
         };
         let one = |id: &PoolId, value: f64| vec![(label("pool", id), value)];
         let two = |id: &PoolId, name: &str, what: &str| format!("{},{}", label("pool", id), label(name, &what));
-        family("casement_pool_browsers", "gauge", &|id, pool| {
+        family("casement_pool_browsers", &|id, pool| {
             let counts = pool.counts;
             [("idle", counts.idle), ("leased", counts.leased)]
                 .map(|(state, n)| (two(id, "state", state), n.into()))
                 .into()
         });
-        family("casement_pool_waiters", "gauge", &|id, pool| one(id, pool.counts.waiters.into()));
-        family("casement_pool_longest_wait_seconds", "gauge", &|id, pool| one(id, pool.counts.longest_wait_seconds));
-        family("casement_pool_failed_starts", "gauge", &|id, pool| one(id, pool.failed_starts.into()));
-        family("casement_pool_start_failures_total", "counter", &|id, pool| one(id, pool.start_failures as f64));
-        family("casement_pool_blocked", "gauge", &|id, pool| {
+        family("casement_pool_waiters", &|id, pool| one(id, pool.counts.waiters.into()));
+        family("casement_pool_longest_wait_seconds", &|id, pool| one(id, pool.counts.longest_wait_seconds));
+        family("casement_pool_failed_starts", &|id, pool| one(id, pool.failed_starts.into()));
+        family("casement_pool_start_failures_total", &|id, pool| one(id, pool.start_failures as f64));
+        family("casement_pool_blocked", &|id, pool| {
             pool.blocked.map(|reason| (two(id, "reason", reason), 1.0)).into_iter().collect()
         });
         text
@@ -155,6 +159,20 @@ mod tests {
         assert!(!figures.render().contains(&id.to_string()));
         figures.store_counts(Vec::new());
         assert_eq!(figures.render(), "");
+    }
+
+    #[test]
+    fn each_series_has_the_labels_of_the_catalogue() {
+        let figures = PoolGauges::default();
+        figures.failed(pool(1), 1, "timeout");
+        let shown = figures.render();
+        assert_eq!(shown.matches("# HELP ").count(), 6, "{shown}");
+        for line in shown.lines().filter(|line| line.ends_with(|last: char| last.is_ascii_digit())) {
+            let (name, rest) = line.split_once('{').expect("labels");
+            let metric = metrics_catalogue::find(name).expect("in the catalogue");
+            let labels: Vec<&str> = rest.split(',').filter_map(|pair| Some(pair.split_once('=')?.0)).collect();
+            assert_eq!(labels, metric.labels.iter().map(|label| label.name).collect::<Vec<_>>(), "{line}");
+        }
     }
 
     #[test]
