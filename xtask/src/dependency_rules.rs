@@ -104,6 +104,7 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
             "casement-archive",
             "casement-blobs",
             "casement-chromium",
+            "casement-cli",
             "casement-domain",
             "casement-egress",
             "casement-http",
@@ -176,13 +177,13 @@ const TECHNOLOGY_RULES: &[TechnologyRule] = &[
     },
     TechnologyRule {
         packages: &["clap", "metrics-exporter-", "tracing-subscriber"],
-        allowed_in: &["casement", "xtask"],
+        allowed_in: &["casement", "casement-cli", "xtask"],
         in_tests: true,
         advice: "a library reads no command line and chooses no output: let the program pass a value",
     },
     TechnologyRule {
         packages: &["anyhow"],
-        allowed_in: &["casement", "casement-test-support", "xtask"],
+        allowed_in: &["casement", "casement-cli", "casement-test-support", "xtask"],
         in_tests: true,
         advice: "a crate boundary has a typed error: write an enum with thiserror",
     },
@@ -200,7 +201,7 @@ const TECHNOLOGY_RULES: &[TechnologyRule] = &[
     },
     TechnologyRule {
         packages: &["toml"],
-        allowed_in: &["casement", "xtask"],
+        allowed_in: &["casement", "casement-cli", "xtask"],
         in_tests: false,
         advice: "the configuration file is the program's: let it pass a value",
     },

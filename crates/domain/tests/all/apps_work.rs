@@ -368,6 +368,12 @@ async fn a_call_that_was_lost_after_its_deadline_timed_out_and_its_known_end_sta
     }
 }
 
+fn follower(invocations: MockInvocationRepository, lines: MockLineStore, notifier: MockChangeNotifier) -> Follower {
+    let (invocations, lines, notifier) = (Arc::new(invocations), Arc::new(lines), Arc::new(notifier));
+    let deps = FollowDeps { deployments: Arc::new(MockDeploymentRepository::new()), invocations, lines, notifier };
+    Follower::new(deps, Subject::Invocation(invocation(1).id), None)
+}
+
 #[tokio::test]
 async fn who_follows_a_call_reads_it_when_it_moves_and_not_with_every_line() {
     let mut invocations = MockInvocationRepository::new();
@@ -390,13 +396,7 @@ async fn who_follows_a_call_reads_it_when_it_moves_and_not_with_every_line() {
         waiting.expect_next().returning(|_| WakeReason::Changed);
         Box::new(waiting)
     });
-    let deps = FollowDeps {
-        deployments: Arc::new(MockDeploymentRepository::new()),
-        invocations: Arc::new(invocations),
-        lines: Arc::new(lines),
-        notifier: Arc::new(notifier),
-    };
-    let mut follower = Follower::new(deps, Subject::Invocation(invocation(1).id), None);
+    let mut follower = follower(invocations, lines, notifier);
     let mut reported = Vec::new();
     while let Some(one) = follower.next().await.expect("followed") {
         reported.push(match one {
@@ -420,13 +420,7 @@ async fn a_follower_that_does_not_wait_ends_after_the_stored_lines() {
     let mut notifier = MockChangeNotifier::new();
     // A waiter that is asked fails the test.
     notifier.expect_expect().returning(|_| Box::new(MockChangeWaiter::new()));
-    let deps = FollowDeps {
-        deployments: Arc::new(MockDeploymentRepository::new()),
-        invocations: Arc::new(invocations),
-        lines: Arc::new(lines),
-        notifier: Arc::new(notifier),
-    };
-    let mut follower = Follower::new(deps, Subject::Invocation(invocation(1).id), None).without_waiting();
+    let mut follower = follower(invocations, lines, notifier).without_waiting();
     let mut events = 0;
     while follower.next().await.expect("followed").is_some() {
         events += 1;
