@@ -84,7 +84,9 @@ pub(crate) fn commands(only: Option<&str>) -> anyhow::Result<clap::Command> {
 /// If the configuration file is invalid.
 pub(crate) fn serve_settings(data_dir: &Path) -> anyhow::Result<ServeSettings> {
     let commands = commands(Some("serve"))?;
-    let commands = match config_file::find(std::env::var_os("CASEMENT_CONFIG").map(PathBuf::from)) {
+    // The flag of this process, or its variable.
+    let given = commands.clone().try_get_matches()?.get_one::<PathBuf>("config").cloned();
+    let commands = match config_file::find(given) {
         Some(path) => config_file::apply(&path, commands)?,
         None => commands,
     };
@@ -99,9 +101,9 @@ pub(crate) fn serve_settings(data_dir: &Path) -> anyhow::Result<ServeSettings> {
 
 /// Returns the name of the command that this process is to run or to explain; empty if there is none.
 fn requested() -> String {
-    let mut words = std::env::args().skip(1);
+    let mut words = std::env::args_os().skip(1);
     while let Some(word) = words.next() {
-        match word.as_str() {
+        match &*word.to_string_lossy() {
             "--config" => drop(words.next()),
             "help" => {}
             word if word.starts_with('-') => {}
