@@ -19,6 +19,9 @@ const MAX_ERROR_BYTES: usize = 600;
 const MAX_SIDE: u32 = 3840;
 /// The minimum side in pixels: the encoder works in blocks of this size, and smaller frames are padded.
 const MIN_SIDE: u32 = 16;
+/// The largest fragment of a video. ffmpeg holds a fragment in memory until it is complete, so that this is also how
+/// far the size of the file lags behind.
+const MAX_FRAGMENT_BYTES: u32 = 1 << 20;
 
 /// The size of a video, in pixels. Both sides are even, because colours are stored for blocks of two by two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +58,8 @@ pub(super) struct Encoding {
     pub(super) source: Source,
     pub(super) framerate: u32,
     pub(super) size: Size,
+    /// The size of the file at which ffmpeg ends by itself.
+    pub(super) max_bytes: u64,
     pub(super) to: PathBuf,
 }
 
@@ -91,6 +96,7 @@ impl Ffmpeg {
         command.args(["-threads", "1", "-crf", "26", "-g", &(encoding.framerate * 2).to_string()]);
         // A fragment at least every two seconds, so that the written part can be played after a crash.
         command.args(["-f", "mp4", "-movflags", "+frag_keyframe+empty_moov+default_base_moof", "-flush_packets", "1"]);
+        command.args(["-frag_size", &MAX_FRAGMENT_BYTES.to_string(), "-fs", &encoding.max_bytes.to_string()]);
         command.arg("-y").arg(&encoding.to).stdin(Stdio::piped());
         Self::spawn(command)
     }

@@ -130,7 +130,8 @@ impl Recorder {
             None => Source::Frames,
         };
         let program = self.replays.ffmpeg.clone();
-        let encoding = Encoding { program, source, framerate: self.plan.framerate, size, to: to.clone() };
+        let max_bytes = self.plan.max_bytes.saturating_sub(self.recorded_bytes()).max(1);
+        let encoding = Encoding { program, source, framerate: self.plan.framerate, size, max_bytes, to: to.clone() };
         let mut ffmpeg = Ffmpeg::start(&encoding)?;
         let pid = ffmpeg.pid();
         self.parts.push(to);
@@ -152,6 +153,12 @@ impl Recorder {
                 // The recorded part can still be played. The exit of ffmpeg describes the failure in more detail than
                 // the broken pipe.
                 let finished = ffmpeg.finish().await;
+                // At the largest size ffmpeg ends by itself.
+                if finished.is_ok()
+                    && let Some(end) = self.measure()
+                {
+                    return Ok(end);
+                }
                 self.crashed = pid.filter(|_| finished.is_err());
                 Ok(End::Failed(finished.err().unwrap_or(why)))
             }
@@ -181,8 +188,7 @@ impl Recorder {
     }
 
     fn measure(&self) -> Option<End> {
-        let sizes = self.parts.iter().map(|part| std::fs::metadata(part).map_or(0, |found| found.len()));
-        let size = sizes.sum::<u64>();
+        let size = self.recorded_bytes();
         self.recording.progress.send_if_modified(|progress| {
             let is_first = size > 0 && !progress.has_begun;
             if is_first {
@@ -195,6 +201,11 @@ impl Recorder {
         let limit_reached =
             || End::LimitReached(format!("the largest size of {} MiB was reached", self.plan.max_bytes >> 20));
         (size >= self.plan.max_bytes).then(limit_reached)
+    }
+
+    /// Returns the size of all parts so far.
+    fn recorded_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| std::fs::metadata(part).map_or(0, |found| found.len())).sum()
     }
 
     /// Completes the file and publishes the result.

@@ -38,7 +38,9 @@ const BATCH: usize = 256;
 /// The delay after which a loss is reported as a gap, unless an event is reported before.
 const GAP_INTERVAL: Duration = Duration::from_millis(500);
 /// The timeout for earlier messages of the browser at the end of the capture.
-const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(1);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(4);
+/// The time without a message after which the browser has no earlier messages left.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The capture of one browser process.
 pub(super) struct Capture {
@@ -107,7 +109,6 @@ impl Capture {
     ) -> io::Result<()> {
         let ended = self.listen(request, applied).await;
         if ended.is_ok() {
-            // A browser that does not answer has sent its messages already.
             drop(tokio::time::timeout(CATCH_UP_TIMEOUT, self.catch_up()).await);
         }
         self.drop_pending(|_| true);
@@ -129,7 +130,7 @@ impl Capture {
                 return Ok(());
             }
             self.wire.flush().await?;
-            self.wire.read_more().await?;
+            tokio::time::timeout(SILENCE_TIMEOUT, self.wire.read_more()).await??;
         }
     }
 

@@ -56,6 +56,8 @@ use casement_agent_protocol::{ErrorCode, State};
 
 /// The timeout of a change of the categories on all pages. A page that hangs does not delay it for longer.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(3);
+/// The timeout of the end of a capture, in which the browser's last messages are read. The server waits a little longer.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout of a restart of the browser, and the pause after a failed connection to it.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(90);
 const RETRY_BACKOFF: Duration = Duration::from_millis(100);
@@ -92,7 +94,7 @@ impl Telemetry {
                 Ok(empty())
             }
             FINISH => {
-                drop(tokio::time::timeout(APPLY_TIMEOUT, self.stop()).await);
+                drop(tokio::time::timeout(FINISH_TIMEOUT, self.stop()).await);
                 ok(&FinishResponse { last: self.events.finish() })
             }
             other => Err(Refusal::no_operation(other)),

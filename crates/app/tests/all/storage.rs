@@ -64,11 +64,15 @@ fn telemetry_is_stored_within_its_budgets_and_the_rest_is_counted() -> anyhow::R
         let session = capturing(&server)?;
         say(&session, 4)?;
         end(&server, &session)?;
-        let (lines, lost) = until("every line is stored or counted", TEST_TIMEOUT, || {
+        let mut seen = (0, 0);
+        let counted = until("every line is stored or counted", TEST_TIMEOUT, || {
             let (lines, _) = stored(&server, &session).ok()?;
             let lost: u64 = dropped(&server, &session).ok()?.iter().map(|(_, count)| count).sum();
-            (lines + lost >= 1024).then_some((lines, lost))
-        })?;
+            seen = (lines, lost);
+            (lines + lost >= 1024).then_some(())
+        });
+        let (lines, lost) = seen;
+        counted.with_context(|| format!("session {n}: {lines} lines are stored, {lost} are counted as lost"))?;
         let losses = dropped(&server, &session)?;
         println!("session {n}: {lines} lines are stored, {lost} are lost: {losses:?}");
         ensure!(losses.len() < 20, "told too often: {losses:?}");

@@ -23,7 +23,7 @@ use super::{OpenConnections, agent};
 /// and counted.
 const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The part of that timeout for the agent to report the number of its events.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(6);
 /// The timeout of waiting until the number of lost events is stored. Storing continues after it.
 const STORE_LOST_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval at which the open connections of an ended session are counted.
