@@ -3,6 +3,7 @@
 mod background;
 mod infrastructure;
 mod pool_fill_progress;
+mod reload;
 mod repositories;
 mod sessions;
 mod shutdown;
@@ -13,7 +14,7 @@ use std::net::TcpListener;
 use std::num::NonZeroU32;
 
 use anyhow::Context as _;
-use casement_http::{Config, Server};
+use casement_http::{Config, Server, ServerCertificate};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -22,12 +23,14 @@ use tracing::{info, warn};
 use self::background::{BackgroundJobs, Events};
 use self::infrastructure::Infrastructure;
 use self::pool_fill_progress::PoolFillProgress;
+use self::reload::Reload;
 use self::sessions::{SessionServices, Writers};
 use self::use_cases::UseCases;
 use crate::cluster_supervisor::ClusterSupervisor;
 use crate::data_dir::DataDir;
 use crate::doctor::raise_open_files;
 use crate::first_start;
+use crate::jobs::{CertificateReload, spawn};
 use crate::metrics_catalogue;
 use crate::settings::ServeSettings;
 use crate::stop::{self, StopOrder};
@@ -69,13 +72,15 @@ async fn run_for(settings: ServeSettings, purpose: Purpose) -> anyhow::Result<()
     let data_dir = DataDir::take(settings.data_dir.path()?)?;
     let listener =
         TcpListener::bind(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let certificate = certificate(&settings)?;
     let (orders, mut ordered) = mpsc::channel(4);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
     let starting = async {
         let mut store = Store::open(data_dir.path(), settings.database_url.as_deref()).await?;
         let cluster_supervisor = store.watch(data_dir.path());
-        match Running::start(&settings, &data_dir, &store, listener).await {
+        match Running::start(&settings, &data_dir, &store, (listener, certificate.clone())).await {
             Ok((running, pool_fill_progress)) => anyhow::Ok((store, cluster_supervisor, running, pool_fill_progress)),
             // Leaves nothing running, because there may be no other start for a long time.
             Err(error) => {
@@ -101,10 +106,14 @@ async fn run_for(settings: ServeSettings, purpose: Purpose) -> anyhow::Result<()
         }
         // Starts after `announce`, whose first line must be the first of the output.
         tokio::spawn(pool_fill_progress.print_progress());
-        tokio::select! {
-            Some(order) = ordered.recv() => order,
-            _ = terminate.recv() => StopOrder::KeepSessions,
-            _ = interrupt.recv() => StopOrder::KeepSessions,
+        let mut reload = Reload::new(certificate, running.infrastructure.rows.organizations.clone());
+        loop {
+            tokio::select! {
+                Some(order) = ordered.recv() => break order,
+                _ = terminate.recv() => break StopOrder::KeepSessions,
+                _ = interrupt.recv() => break StopOrder::KeepSessions,
+                Some(()) = hang_up.recv() => reload.run().await,
+            }
         }
     };
     info!(?order, "stopping");
@@ -113,6 +122,12 @@ async fn run_for(settings: ServeSettings, purpose: Purpose) -> anyhow::Result<()
     stop::remove_control_socket(data_dir.path());
     info!("stopped");
     Ok(())
+}
+
+/// Reads the certificate that the settings name.
+fn certificate(settings: &ServeSettings) -> anyhow::Result<Option<ServerCertificate>> {
+    let (Some(certificate), Some(key)) = (&settings.tls_cert, &settings.tls_key) else { return Ok(None) };
+    ServerCertificate::load(certificate, key).map(Some).context("cannot serve HTTPS")
 }
 
 async fn close(store: &Store, cluster_supervisor: Option<ClusterSupervisor>) -> anyhow::Result<()> {
@@ -131,6 +146,8 @@ struct Running {
     jobs: BackgroundJobs,
     writers: Writers,
     has_default_pool: bool,
+    /// Whether the server speaks TLS.
+    is_encrypted: bool,
 }
 
 impl Running {
@@ -138,7 +155,7 @@ impl Running {
         settings: &ServeSettings,
         data_dir: &DataDir,
         store: &Store,
-        listener: TcpListener,
+        (listener, certificate): (TcpListener, Option<ServerCertificate>),
     ) -> anyhow::Result<(Self, PoolFillProgress)> {
         let metrics =
             PrometheusBuilder::new().set_buckets(&SECONDS)?.install_recorder().context("cannot set up the metrics")?;
@@ -153,16 +170,23 @@ impl Running {
         let (checked_pools, pool_fill_progress) = PoolFillProgress::begin(infrastructure.rows.pools.clone()).await?;
         let cases = UseCases::new(&infrastructure, &services, settings, data_dir);
         let http_services = cases.services(&infrastructure, &services, store, data_dir, &metrics)?;
-        let server = casement_http::serve(config(settings, &infrastructure), http_services, listener)?;
+        let config = config(settings, &infrastructure, certificate.clone());
+        let server = casement_http::serve(config, http_services, listener)?;
+        if let Some(certificate) = certificate {
+            spawn(CertificateReload::new(certificate), services.stop.clone());
+        }
         let jobs =
             BackgroundJobs::spawn(&infrastructure, &services, cases, events, checked_pools, (settings, store, metrics));
-        Ok((Self { server, infrastructure, services, jobs, writers, has_default_pool }, pool_fill_progress))
+        let is_encrypted = settings.tls_cert.is_some();
+        let running = Self { server, infrastructure, services, jobs, writers, has_default_pool, is_encrypted };
+        Ok((running, pool_fill_progress))
     }
 
     /// Announces that the server is ready: the first line is for programs, the rest for people.
     fn announce(&self, data_dir: &DataDir) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
-        writeln!(out, "casement ready http://{}", self.server.local_addr())?;
+        let scheme = if self.is_encrypted { "https" } else { "http" };
+        writeln!(out, "casement ready {scheme}://{}", self.server.local_addr())?;
         let url = self.infrastructure.public_url.as_str().trim_end_matches('/');
         let (key, pool) = (data_dir.key_file(), first_start::DEFAULT_POOL);
         // The file is missing if the database was created with another data directory.
@@ -209,8 +233,9 @@ async fn begin(
     first_start::has_default_pool(organizations, projects, &services.pools).await
 }
 
-fn config(settings: &ServeSettings, infrastructure: &Infrastructure) -> Config {
+fn config(settings: &ServeSettings, infrastructure: &Infrastructure, certificate: Option<ServerCertificate>) -> Config {
     Config {
+        certificate,
         public_url: infrastructure.public_url.clone(),
         extra_hosts: settings.allowed_hosts.clone(),
         trusted_proxies: settings.trusted_proxies.clone(),

@@ -7,6 +7,7 @@ mod values;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 use secrecy::SecretString;
@@ -97,6 +98,27 @@ pub(crate) fn serve_settings(data_dir: &Path) -> anyhow::Result<ServeSettings> {
         Command::Serve(settings) => Ok(*settings),
         _ => anyhow::bail!("the settings of the server cannot be read"),
     }
+}
+
+/// Returns the matches of the flags of `casement serve` with which this process started, with the present content of
+/// the configuration file, and the settings that they make.
+///
+/// # Errors
+/// If the configuration file is invalid, or the command is another one.
+pub(crate) fn read_serve_again() -> anyhow::Result<(ArgMatches, ServeSettings)> {
+    let commands = commands(Some("serve"))?;
+    let named = commands.clone().try_get_matches()?.get_one::<PathBuf>("config").cloned();
+    let commands = match config_file::find(named) {
+        Some(path) => config_file::apply(&path, commands)?,
+        None => commands,
+    };
+    let matches = commands.try_get_matches()?;
+    let settings = match Arguments::from_arg_matches(&matches)?.command {
+        Command::Serve(settings) => *settings,
+        _ => anyhow::bail!("this process runs no server"),
+    };
+    let serve = matches.subcommand_matches("serve").context("this process runs no server")?;
+    Ok((serve.clone(), settings))
 }
 
 /// Returns the name of the command that this process is to run or to explain; empty if there is none.

@@ -6,6 +6,7 @@
 //! result; errors become [`ApiError`] in `refusals`. Each resource declares its operations once (`operation`); the
 //! routes and the OpenAPI document (`openapi`) are made from the declarations.
 
+mod accept;
 mod answer;
 mod api_key;
 mod audit;
@@ -26,6 +27,7 @@ mod follow;
 mod from_fields;
 mod fs;
 mod host;
+mod http2;
 mod ignored_fields;
 mod image_response;
 mod invocation;
@@ -61,7 +63,9 @@ mod sse;
 mod state;
 mod stream;
 mod telemetry;
+mod tls;
 mod token;
+mod transport;
 mod ui;
 mod undelivered;
 mod vm;
@@ -75,5 +79,6 @@ pub use self::{
     pool_status::{PoolStatus, PoolStatusSource},
     server::{Server, serve},
     state::{Config, Health, Readiness, Services, SessionConnector},
+    tls::{CertificateError, ServerCertificate},
     token::{BadToken, Permission, SessionTokens, redact},
 };

@@ -15,9 +15,7 @@ use std::{
     time::Duration,
 };
 
-use actix_web::rt::net::TcpStream;
 use casement_domain::IdSource;
-use rustix::io::fcntl_dupfd_cloexec;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     runtime::Handle,
@@ -28,6 +26,7 @@ use crate::{
     error::Code,
     relay::{DeliveryReceipt, SendBacklog, Writes},
     request_heads::{Heads, PendingHead},
+    transport::Transport,
 };
 
 /// The maximum size of the parser's own responses, in bytes.
@@ -58,9 +57,9 @@ impl ActiveRequests {
     }
 }
 
-/// A client's connection, between the socket and the HTTP parser.
+/// A client's connection, between its byte stream and the HTTP parser.
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Transport,
     ids: Arc<dyn IdSource>,
     refusal: Option<Refusal>,
     writes: Writes,
@@ -92,9 +91,9 @@ struct Refusal {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, ids: Arc<dyn IdSource>, heads: Arc<Heads>) -> Self {
+    pub(crate) fn new(stream: Transport, peer: Option<IpAddr>, ids: Arc<dyn IdSource>, heads: Arc<Heads>) -> Self {
         Self {
-            peer: stream.peer_addr().ok().map(|peer| peer.ip()),
+            peer,
             stream,
             ids,
             heads,
@@ -108,10 +107,6 @@ impl Connection {
             client_disconnected: false,
             is_upgraded: false,
         }
-    }
-
-    pub(crate) fn stream(&self) -> &TcpStream {
-        &self.stream
     }
 
     pub(crate) fn receipt(&self) -> DeliveryReceipt {
@@ -167,11 +162,8 @@ impl Drop for Connection {
         if !self.owes_response() {
             return;
         }
-        // `stream` closes its descriptor when it is dropped, so a duplicate is used.
-        let duplicate = fcntl_dupfd_cloexec(&self.stream, 0).map(std::net::TcpStream::from);
-        let (Ok(runtime), Ok(Ok(mut stream))) = (Handle::try_current(), duplicate.map(TcpStream::from_std)) else {
-            return;
-        };
+        let Ok(runtime) = Handle::try_current() else { return };
+        let mut stream = self.stream.take();
         let mut refusal = self.refusal(Code::BadRequest, "what follows the head of the request is no HTTP", 0);
         runtime.spawn(async move {
             if let Err(error) = poll_fn(|cx| refusal.poll_send(&mut stream, cx)).await {
@@ -207,7 +199,8 @@ fn without_bare_end(bytes: &[u8]) -> usize {
     begins.filter(|at| *at > 0 && parse_bare(&bytes[*at..]).is_some()).unwrap_or(bytes.len())
 }
 
-fn render(code: Code, message: &str, ids: &dyn IdSource) -> Vec<u8> {
+/// Renders an error as a response that ends its connection.
+pub(crate) fn render(code: Code, message: &str, ids: &dyn IdSource) -> Vec<u8> {
     let body = format!(r#"{{"code":"{}","message":"{message}"}}"#, code.as_str());
     let status = actix_web::http::StatusCode::from_u16(code.status());
     let reason = status.ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
@@ -226,7 +219,7 @@ fn render(code: Code, message: &str, ids: &dyn IdSource) -> Vec<u8> {
 
 impl Refusal {
     /// Writes the response and lets the client read it before the connection closes.
-    fn poll_send(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_send(&mut self, stream: &mut Transport, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unsent.is_empty() {
             match ready!(Pin::new(&mut *stream).poll_write(cx, &self.unsent))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -272,7 +265,10 @@ impl AsyncWrite for Connection {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
-        this.receipt.flushed(&this.stream);
+        match this.stream.socket() {
+            Some(socket) => this.receipt.flushed(socket),
+            None => this.receipt.handed_over(),
+        }
         Poll::Ready(Ok(()))
     }
 

@@ -4,6 +4,7 @@ use std::{
     io,
     net::TcpListener,
     num::NonZeroU32,
+    rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,22 +12,24 @@ use std::{
     time::Duration,
 };
 
-use actix_http::{HttpService, error::DispatchError};
+use actix_http::HttpService;
 use actix_server::ServerHandle;
-use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service, map_config};
+use actix_service::{
+    IntoServiceFactory as _, ServiceFactory as _, ServiceFactoryExt as _, fn_factory, fn_service, map_config,
+};
 use actix_web::{
     App,
     dev::AppConfig,
     middleware::from_fn,
-    rt::net::TcpStream,
     web::{self, Data},
 };
 use governor::Quota;
 use rustix::process::{Resource, getrlimit};
-use tokio::task::JoinHandle;
+use tokio::{net::TcpStream, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    accept::Acceptor,
     audit::TrustedProxies,
     connections::ConnectionRegistry,
     cors::Cors,
@@ -34,7 +37,6 @@ use crate::{
     middleware,
     plain_errors::Connection,
     rate::{AddressRate, Rate},
-    relay,
     request_heads::Heads,
     routes,
     state::{Api, Config, Services},
@@ -70,13 +72,14 @@ pub struct Server {
 /// The listener's address cannot be read, or its workers cannot start.
 pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::Result<Server> {
     let local = listener.local_addr()?;
-    let (workers, connections) = (config.workers, services.connections.clone());
+    let (workers, connections, certificate) =
+        (config.workers, services.connections.clone(), config.certificate.clone());
     let api = Data::new(build_api(config, services, local));
     let draining = api.draining.clone();
     let per_worker = connections_per_worker(getrlimit(Resource::Nofile).current, workers);
     let heads = Heads::new(per_worker * workers.max(1), api.trusted_proxies.clone());
     let stopping = CancellationToken::new();
-    let stop_signal = stopping.clone();
+    let (stop_signal, stopping_connections) = (stopping.clone(), stopping.clone());
     let app = move || {
         let app = App::new()
             .app_data(api.clone())
@@ -96,15 +99,24 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
                 extensions.insert(connection.backlog());
                 extensions.insert(connection.active_requests());
                 extensions.insert(connection.receipt());
-                relay::on_connect(connection.stream(), extensions);
             })
             .h1(map_config(app.into_factory().map_err(|error| error.error_response()), |()| AppConfig::default()));
-        let (ids, heads) = (api.services.ids.clone(), heads.clone());
-        let accept = move |stream: TcpStream| {
-            let peer = stream.peer_addr().ok();
-            std::future::ready(Ok::<_, DispatchError>((Connection::new(stream, ids.clone(), heads.clone()), peer)))
+        let acceptor = Acceptor {
+            certificate: certificate.clone(),
+            ids: api.services.ids.clone(),
+            heads: heads.clone(),
+            stopping: stopping_connections.clone(),
         };
-        fn_service(accept).and_then(http)
+        fn_factory(move || {
+            let (http, acceptor) = (http.new_service(()), acceptor.clone());
+            async move {
+                let http = Rc::new(http.await?);
+                Ok::<_, ()>(fn_service(move |socket: TcpStream| {
+                    let (http, acceptor) = (Rc::clone(&http), acceptor.clone());
+                    async move { acceptor.serve(socket, &http).await }
+                }))
+            }
+        })
     };
     let server = actix_server::Server::build()
         .workers(workers)

@@ -40,6 +40,7 @@ use crate::{
     pool_status::PoolStatusSource,
     rate::{AddressRate, Rate},
     relay::BrowserConnector,
+    tls::ServerCertificate,
     token::SessionTokens,
     ui::SignIns,
     webdriver::ClassicSessions,
@@ -50,6 +51,8 @@ use crate::{
 pub struct Config {
     /// The public base URL. Every URL in a response begins with it; its path, query and fragment are ignored.
     pub public_url: Url,
+    /// The certificate for HTTPS; `None`: plain HTTP.
+    pub certificate: Option<ServerCertificate>,
     /// Additional accepted values of the `Host` header: a name alone, with any port, or `name:port`.
     pub extra_hosts: Vec<String>,
     /// Networks of reverse proxies whose forwarding headers are trusted.

@@ -56,6 +56,7 @@ impl Infrastructure {
     ) -> anyhow::Result<(Self, mpsc::Receiver<proxies::FailedProxy>)> {
         let public_url = match &settings.public_url {
             Some(url) => url.clone(),
+            None if settings.tls_cert.is_some() => Url::parse(&format!("https://{local}"))?,
             None => Url::parse(&format!("http://{local}"))?,
         };
         let node = data_dir.node()?;

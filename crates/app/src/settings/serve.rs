@@ -35,7 +35,15 @@ pub(crate) struct ServeSettings {
     /// The URL of a PostgreSQL server [default: a private one in the data directory]
     #[arg(long, value_name = "URL", env = "CASEMENT_DATABASE_URL", hide_env_values = true)]
     pub(crate) database_url: Option<String>,
-    /// The URL by which clients reach this server [default: http:// and the listen address]
+    /// The file with the certificate chain of this server in PEM form, for HTTPS; read again when it changes [default:
+    /// plain HTTP]
+    #[arg(long, value_name = "FILE", env = "CASEMENT_TLS_CERT", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The file with the private key of the certificate in PEM form
+    #[arg(long, value_name = "FILE", env = "CASEMENT_TLS_KEY", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The URL by which clients reach this server [default: http:// or, with a certificate, https://, and the listen
+    /// address]
     #[arg(long, value_name = "URL", env = "CASEMENT_PUBLIC_URL", value_parser = public_url)]
     pub(crate) public_url: Option<Url>,
     /// A further host name of this server, with one port or with any; may be given several times

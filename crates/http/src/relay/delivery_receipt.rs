@@ -82,6 +82,20 @@ impl DeliveryReceipt {
         }
     }
 
+    /// Notes that all written bytes were passed to an HTTP/2 connection, which does not report their arrival: they count
+    /// as arrived.
+    pub(crate) fn handed_over(&self) {
+        let mut socket = self.0.borrow_mut();
+        if matches!(*socket, Tracking::Unflushed) {
+            *socket = Tracking::Done(DeliveryState::Arrived);
+        }
+    }
+
+    /// Returns true if a tracked response is known to have arrived.
+    pub(super) fn is_known_to_have_arrived(&self) -> bool {
+        matches!(*self.0.borrow(), Tracking::Done(DeliveryState::Arrived))
+    }
+
     pub(super) fn state(&self) -> DeliveryState {
         match &*self.0.borrow() {
             Tracking::Unavailable | Tracking::Idle => DeliveryState::Arrived,

@@ -28,7 +28,7 @@ pub use self::{
     delivery_receipt::DeliveryReceipt,
     delivery_report::DeliveryReport,
     handshake::{BadHandshake, ClientHandshake},
-    socket::on_connect,
+    socket::prepare_connection,
     wire::{FrameTracker, TooLong},
 };
 pub(crate) use self::{

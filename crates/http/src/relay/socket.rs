@@ -8,11 +8,11 @@
 //! Progress is measured in steps of half of [`UNSENT_BYTES`]: a client that reads 8 KiB per second or more never
 //! stalls.
 
-use std::{any::Any, io, time::Duration};
+use std::{io, time::Duration};
 
-use actix_web::{dev::Extensions, rt::net::TcpStream};
 use rustix::net::sockopt;
 use socket2::SockRef;
+use tokio::net::TcpStream;
 
 /// The time without a response of the peer's kernel after which a connection counts as dead.
 const DEAD_PEER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,10 +28,9 @@ const PROBE_DELAY: Duration = Duration::from_secs(4);
 const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 const MAX_PROBES: u32 = 3;
 
-/// Sets the options of a new connection, for `HttpServer::on_connect`. Dead peers are detected within ten seconds, by
-/// keep-alive while the connection is idle and by `TCP_USER_TIMEOUT` while data is in flight.
-pub fn on_connect(connection: &dyn Any, _: &mut Extensions) {
-    let Some(stream) = connection.downcast_ref::<TcpStream>() else { return };
+/// Sets the options of a client's connection. Dead peers are detected within ten seconds, by keep-alive while the
+/// connection is idle and by `TCP_USER_TIMEOUT` while data is in flight.
+pub fn prepare_connection(stream: &TcpStream) {
     if let Err(error) = set_options(stream) {
         tracing::warn!(%error, "cannot set the options of a client's connection");
     }

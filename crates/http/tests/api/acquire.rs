@@ -42,7 +42,7 @@ impl Waiter for ControlledWaiter {
 }
 
 /// Returns the ports of a pool whose callers wait until `turn` has a permit.
-fn waiting(turn: &Arc<Semaphore>, event: WaiterEvent) -> Ports {
+pub(super) fn waiting(turn: &Arc<Semaphore>, event: WaiterEvent) -> Ports {
     let mut ports = Ports::default();
     let turn = turn.clone();
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));

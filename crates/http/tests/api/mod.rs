@@ -37,5 +37,6 @@ mod slow_queue;
 mod sockets;
 mod support;
 mod telemetry;
+mod tls;
 mod ui;
 mod webdriver;

@@ -25,10 +25,10 @@ use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
 use super::support::{Key, Ports, TestApi, Trail, request};
 
 /// A browser that echoes all messages.
-struct Echo(SocketAddr);
+pub(super) struct Echo(SocketAddr);
 
 impl Echo {
-    async fn start() -> Arc<Self> {
+    pub(super) async fn start() -> Arc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use actix_web::{App, HttpResponse, HttpServer, web};
-use casement_http::relay::{DeliveryReceipt, DeliveryReport, on_connect};
+use casement_http::relay::{DeliveryReceipt, DeliveryReport, prepare_connection};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -65,7 +65,7 @@ async fn start() -> (std::net::SocketAddr, Arc<Seen>) {
     })
     .workers(1)
     .h1_allow_half_closed(false)
-    .on_connect(on_connect)
+    .on_connect(|connection, _| connection.downcast_ref().into_iter().for_each(prepare_connection))
     .disable_signals()
     .listen(listener)
     .unwrap()

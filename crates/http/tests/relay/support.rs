@@ -16,7 +16,7 @@ use casement_http::{
     live_view::{Access, LiveView, PageDialogs, WholeDisplay},
     relay::{
         BrowserConnector, Channel, ClientHandshake, CloseReason, ConnectorError, EndSender, Limits, Relay,
-        RelayObserver, end_signal, on_connect,
+        RelayObserver, end_signal, prepare_connection,
     },
     webdriver::{BidiRelay, ClassicRequest, forward},
 };
@@ -141,7 +141,7 @@ impl Server {
         })
         .workers(1)
         .h1_allow_half_closed(false)
-        .on_connect(on_connect)
+        .on_connect(|connection, _| connection.downcast_ref().into_iter().for_each(prepare_connection))
         .disable_signals()
         .listen(listener)
         .unwrap()

@@ -42,6 +42,7 @@ impl TestApi {
     pub(in crate::api) fn start(ports: Ports) -> Self {
         let (clock, tokens) = (Arc::new(FixedClock::default()), SessionTokens::new(&TOKEN_KEY));
         let config = Config {
+            certificate: ports.certificate.clone(),
             public_url: ports.public_url.as_deref().unwrap_or("https://casement.test").parse().unwrap(),
             extra_hosts: Vec::new(),
             trusted_proxies: ports.trusted_proxies.iter().map(|net| net.parse().unwrap()).collect(),

@@ -41,7 +41,7 @@ use casement_domain::{
     telemetry::{MockFeed, MockRecorder, MockTelemetryStore, NoRecorder, Recorder, TelemetryEvents},
     testing::{CountingIds, FixedClock, PlainSealer, node_id},
 };
-use casement_http::{ConnectionRegistry, Services, SessionConnector, SessionTokens};
+use casement_http::{ConnectionRegistry, ServerCertificate, Services, SessionConnector, SessionTokens};
 
 use super::{
     fakes::{Archives, FailingConnector, FixedHealth, FixedPoolStatus, Trail},
@@ -108,6 +108,7 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) recorder: Option<MockRecorder>,
     pub(in crate::api) events: MockTelemetryStore,
     pub(in crate::api) feed: MockFeed,
+    pub(in crate::api) certificate: Option<ServerCertificate>,
     pub(in crate::api) trusted_proxies: Vec<&'static str>,
     pub(in crate::api) cors_origins: Vec<&'static str>,
     pub(in crate::api) rate_limit: Option<u32>,
