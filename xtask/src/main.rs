@@ -10,6 +10,7 @@ mod lint;
 mod module_cycles;
 mod openapi;
 mod packages;
+mod reverse_proxies;
 mod script_runner;
 mod step;
 mod test;

@@ -154,14 +154,19 @@ fn install(packages: &[&str]) -> Result<()> {
     installed
 }
 
-fn apt_install(packages: &[&str]) -> Result<()> {
-    // Old package lists name files that the mirror no longer has, or an outdated browser.
-    if let Err(error) = apt_update() {
-        if !apt_lists_are_there() {
-            return Err(error);
+/// Reads the package lists, because old ones name files that the mirror no longer has, or an outdated browser.
+pub(crate) fn refresh_lists() -> Result<()> {
+    match apt_update() {
+        Err(error) if apt_lists_are_there() => {
+            eprintln!("==> going on with the package lists that are there: {error:#}");
+            Ok(())
         }
-        eprintln!("==> going on with the package lists that are there: {error:#}");
+        other => other,
     }
+}
+
+fn apt_install(packages: &[&str]) -> Result<()> {
+    refresh_lists()?;
     let mut apt = apt_get()?;
     apt.args(["install", "--yes", "--no-install-recommends"]).args(packages);
     step::run("installing", &mut apt)

@@ -6,7 +6,7 @@ use std::thread::{self, available_parallelism};
 
 use anyhow::Result;
 
-use crate::{clients, packages, script_runner, step, workspace};
+use crate::{clients, packages, reverse_proxies, script_runner, step, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -25,23 +25,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let installed = install();
         (building.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), installed)
     });
-    let clients = installed?;
+    let (clients, reverse_proxies) = installed?;
     built?;
     let mut cargo = cargo_test(options);
     cargo.arg("--").args(&options.filter);
     cargo.env("CASEMENT_TEST_CLIENTS", clients);
+    cargo.env("CASEMENT_TEST_REVERSE_PROXIES", reverse_proxies);
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
         cargo.env("RUST_TEST_THREADS", threads().to_string());
     }
     step::run("testing", &mut cargo)
 }
 
-/// Installs the requirements of the tests. Returns the folder of the public clients.
-fn install() -> Result<PathBuf> {
+/// Installs the requirements of the tests. Returns the folders of the public clients and of the reverse proxies.
+fn install() -> Result<(PathBuf, PathBuf)> {
     packages::ensure(&[packages::RUN, packages::TEST])?;
     let clients = clients::ensure()?;
     script_runner::ensure()?;
-    Ok(clients)
+    Ok((clients, reverse_proxies::ensure()?))
 }
 
 /// Returns `cargo test` for the chosen packages.

@@ -34,6 +34,7 @@ mod all {
     mod host;
     mod hosted_login;
     mod hostile;
+    mod https;
     mod internet;
     mod invalid_requests;
     mod isolation;

@@ -338,7 +338,10 @@ impl Server {
     }
 
     fn until_ready(&mut self) -> anyhow::Result<SocketAddr> {
-        let address = |line: &String| line.strip_prefix("casement ready http://").map(str::parse::<SocketAddr>);
+        let address = |line: &String| {
+            let url = line.strip_prefix("casement ready ")?;
+            url.strip_prefix("http://").or(url.strip_prefix("https://")).map(str::parse::<SocketAddr>)
+        };
         until("`casement ready` on standard output", READY_TIMEOUT, || {
             let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
             self.output.lock().iter().find_map(address).map(Ok).or_else(|| ended.map(Err))
