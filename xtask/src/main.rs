@@ -7,6 +7,7 @@ mod bench;
 mod clients;
 mod dist;
 mod lint;
+mod markdown;
 mod module_cycles;
 mod openapi;
 mod packages;
@@ -20,6 +21,8 @@ mod workspace;
 
 #[cfg(test)]
 mod dependency_rules;
+#[cfg(test)]
+mod docs_links;
 #[cfg(test)]
 mod source_rules;
 
