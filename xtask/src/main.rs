@@ -3,11 +3,12 @@
 //! CI and developers run the same commands, so a success means the same for both. This program depends on no crate of
 //! Casement, so it builds in seconds on a fresh machine.
 
+mod api_example;
+mod api_reference;
 mod bench;
 mod clients;
 mod dist;
 mod lint;
-mod markdown;
 mod module_cycles;
 mod openapi;
 mod packages;
@@ -20,9 +21,13 @@ mod vocabulary;
 mod workspace;
 
 #[cfg(test)]
+mod api_samples_test;
+#[cfg(test)]
 mod dependency_rules;
 #[cfg(test)]
 mod docs_links;
+#[cfg(test)]
+mod markdown;
 #[cfg(test)]
 mod source_rules;
 
@@ -44,7 +49,7 @@ enum Task {
     Test(test::Options),
     /// Format, vocabulary, cycles of files, clippy, documentation, licences and sources of dependencies
     Lint(lint::Options),
-    /// Write docs/openapi.json, docs/operations.md and docs/metrics.md from the code
+    /// Write docs/openapi.json, docs/operations.md, docs/metrics.md and docs/api from the code
     Openapi(openapi::Options),
     /// Measure the built program and print the table of docs/benchmarks.md
     Bench(bench::Options),
