@@ -4,11 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use crate::markdown;
-use crate::workspace;
-
-/// The pages at the top of the repository that are part of the site.
-const TOP_PAGES: [&str; 3] = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"];
+use crate::docs::TOP_PAGES;
+use crate::{markdown, workspace};
 
 /// Returns every page with its text.
 fn pages() -> Vec<(PathBuf, String)> {
@@ -47,7 +44,9 @@ fn every_link_between_pages_has_a_target_and_every_anchor_a_heading() {
         for (line, target) in markdown::links(text) {
             let (file, anchor) = target.split_once('#').map_or((target.as_str(), None), |(file, at)| (file, Some(at)));
             let path = if file.is_empty() { plain(page) } else { plain(&folder.join(file)) };
-            if !path.exists() {
+            if path.is_dir() {
+                violations.push(format!("{}:{line}: {file} is a folder, which a site does not show", page.display()));
+            } else if !path.exists() {
                 violations.push(format!("{}:{line}: there is no {file}", page.display()));
             } else if let Some(anchor) = anchor
                 && !anchors.get(&path).is_some_and(|known| known.contains(anchor))

@@ -1,4 +1,4 @@
-//! The tasks of developers and CI: `cargo xtask up`, `test`, `lint`, `openapi`, `bench`, `dist`.
+//! The tasks of developers and CI: `cargo xtask up`, `test`, `lint`, `openapi`, `docs`, `bench`, `dist`.
 //!
 //! CI and developers run the same commands, so a success means the same for both. This program depends on no crate of
 //! Casement, so it builds in seconds on a fresh machine.
@@ -8,7 +8,9 @@ mod api_reference;
 mod bench;
 mod clients;
 mod dist;
+mod docs;
 mod lint;
+mod markdown;
 mod module_cycles;
 mod openapi;
 mod packages;
@@ -26,8 +28,6 @@ mod api_samples_test;
 mod dependency_rules;
 #[cfg(test)]
 mod docs_links;
-#[cfg(test)]
-mod markdown;
 #[cfg(test)]
 mod source_rules;
 
@@ -51,6 +51,8 @@ enum Task {
     Lint(lint::Options),
     /// Write docs/openapi.json, docs/operations.md, docs/metrics.md and docs/api from the code
     Openapi(openapi::Options),
+    /// Build the pages of docs as a site in target/site
+    Docs,
     /// Measure the built program and print the table of docs/benchmarks.md
     Bench(bench::Options),
     /// Build the files of a release: Debian package, tarball, checksums, list of dependencies
@@ -63,6 +65,7 @@ fn main() -> anyhow::Result<()> {
         Task::Test(options) => test::run(&options),
         Task::Lint(options) => lint::run(&options),
         Task::Openapi(options) => openapi::run(&options),
+        Task::Docs => docs::run(),
         Task::Bench(options) => bench::run(&options),
         Task::Dist => dist::run(),
     }

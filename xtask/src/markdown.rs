@@ -1,5 +1,6 @@
 //! Reads links and headings of Markdown pages, as far as the pages of this repository use Markdown.
 
+#[cfg(test)]
 use std::collections::{BTreeSet, HashMap};
 
 /// Returns the lines outside of fenced code, each with its number from 1 on.
@@ -23,7 +24,13 @@ pub(crate) fn links(text: &str) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
+/// Returns the title of a page: its first heading.
+pub(crate) fn title(text: &str) -> Option<&str> {
+    prose(text).find_map(|(_, line)| line.strip_prefix("# "))
+}
+
 /// Returns the anchors of the headings, as GitHub and mdBook compute them.
+#[cfg(test)]
 pub(crate) fn anchors(text: &str) -> BTreeSet<String> {
     let mut counts = HashMap::new();
     let headings = prose(text).filter_map(|(_, line)| {
@@ -39,7 +46,8 @@ pub(crate) fn anchors(text: &str) -> BTreeSet<String> {
 }
 
 /// Returns the anchor of a heading: lower case, with `-` for spaces, without punctuation and targets of links.
-pub(crate) fn anchor(title: &str) -> String {
+#[cfg(test)]
+fn anchor(title: &str) -> String {
     let mut shown = String::new();
     let mut rest = title.trim();
     while let Some((before, behind)) = rest.split_once("](") {
