@@ -255,10 +255,7 @@ fn type_name(schema: &Value) -> String {
     let kinds = schema["type"].as_array().map_or(std::slice::from_ref(&schema["type"]), Vec::as_slice);
     let kind = kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null");
     match kind {
-        Some("array") => match schema["items"]["type"].as_str() {
-            Some(item) => format!("list of {item}"),
-            None => "list".to_owned(),
-        },
+        Some("array") => format!("list of {}s", schema["items"]["type"].as_str().unwrap_or("object")),
         Some("string") if schema["format"] == "binary" => "bytes".to_owned(),
         Some("string") if schema["format"].is_string() => cell(&schema["format"]),
         Some(kind) => kind.to_owned(),

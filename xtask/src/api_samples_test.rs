@@ -33,6 +33,9 @@ fn every_sample_body_is_accepted_by_the_schema_of_its_operation() {
             vec!["it takes no body".to_owned()]
         }
         None => Vec::new(),
+        Some(("application/json", _)) if sample.get("body").is_none() => {
+            vec!["add a body to xtask/src/api_samples.json".to_owned()]
+        }
         Some(("application/json", schema)) => objections(document, schema, &sample["body"], "body"),
         Some(("multipart/form-data", schema)) => form_objections(document, schema, &sample["form"]),
         Some(_) if sample["file"].is_string() => Vec::new(),
