@@ -99,7 +99,7 @@ fn commented(example: &str) -> String {
 }
 
 fn make_debian_package(dist: &Path) -> Result<()> {
-    let mut deb = tools::command("cargo-deb", CARGO_DEB)?;
+    let mut deb = tools::command("cargo-deb", CARGO_DEB, &[])?;
     deb.args(["deb", "--locked", "--package", "casement", "--no-build", "--no-strip", "--output"]).arg(dist);
     step::run("making the Debian package", &mut deb)
 }
@@ -114,7 +114,7 @@ fn make_tarball(tree: &Path, dist: &Path) -> Result<()> {
 
 /// Writes the program's dependencies in the format CycloneDX.
 fn list_dependencies(dist: &Path) -> Result<()> {
-    let mut sbom = tools::command("cargo-sbom", CARGO_SBOM)?;
+    let mut sbom = tools::command("cargo-sbom", CARGO_SBOM, &[])?;
     sbom.args(["sbom", "--cargo-package", "casement", "--output-format", "cyclone_dx_json_1_6"]);
     let list = dist.join(format!("casement-{VERSION}-{ARCHITECTURE}.cdx.json"));
     step::run("listing the dependencies", sbom.stdout(created(&list)?))

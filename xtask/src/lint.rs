@@ -38,5 +38,5 @@ fn deny() -> Result<Command> {
     if step::succeeds(Command::new("cargo-deny").arg("--version")) {
         return Ok(Command::new("cargo-deny"));
     }
-    tools::command("cargo-deny", CARGO_DENY)
+    tools::command("cargo-deny", CARGO_DENY, &[])
 }

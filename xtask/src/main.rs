@@ -1,12 +1,16 @@
-//! The tasks of developers and CI: `cargo xtask up`, `test`, `lint`, `openapi`, `bench`, `dist`.
+//! The tasks of developers and CI: `cargo xtask up`, `test`, `lint`, `openapi`, `docs`, `bench`, `dist`.
 //!
 //! CI and developers run the same commands, so a success means the same for both. This program depends on no crate of
 //! Casement, so it builds in seconds on a fresh machine.
 
+mod api_example;
+mod api_reference;
 mod bench;
 mod clients;
 mod dist;
+mod docs;
 mod lint;
+mod markdown;
 mod module_cycles;
 mod openapi;
 mod packages;
@@ -20,7 +24,11 @@ mod vocabulary;
 mod workspace;
 
 #[cfg(test)]
+mod api_samples_test;
+#[cfg(test)]
 mod dependency_rules;
+#[cfg(test)]
+mod docs_links;
 #[cfg(test)]
 mod source_rules;
 
@@ -42,8 +50,10 @@ enum Task {
     Test(test::Options),
     /// Format, vocabulary, cycles of files, clippy, documentation, licences and sources of dependencies
     Lint(lint::Options),
-    /// Write docs/openapi.json, docs/operations.md and docs/metrics.md from the code
+    /// Write docs/openapi.json, docs/operations.md, docs/metrics.md and docs/api from the code
     Openapi(openapi::Options),
+    /// Build the pages of docs as a site in target/site
+    Docs,
     /// Measure the built program and print the table of docs/benchmarks.md
     Bench(bench::Options),
     /// Build the files of a release: Debian package, tarball, checksums, list of dependencies
@@ -56,6 +66,7 @@ fn main() -> anyhow::Result<()> {
         Task::Test(options) => test::run(&options),
         Task::Lint(options) => lint::run(&options),
         Task::Openapi(options) => openapi::run(&options),
+        Task::Docs => docs::run(),
         Task::Bench(options) => bench::run(&options),
         Task::Dist => dist::run(),
     }

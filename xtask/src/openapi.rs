@@ -1,11 +1,13 @@
 //! `cargo xtask openapi`: generates the committed OpenAPI document and table of operations from the declared
-//! operations, and the page of metrics from their table.
+//! operations, the page of metrics from their table, and the API reference from the document.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
-use crate::workspace;
+use crate::{api_reference, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -16,15 +18,18 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let document = printed(&["openapi"])?;
-    let parsed: serde_json::Value = serde_json::from_str(&document).context("`casement openapi` did not print JSON")?;
+    let parsed: Value = serde_json::from_str(&document).context("`casement openapi` did not print JSON")?;
     if parsed.get("openapi").is_none() {
         bail!("`casement openapi` printed JSON, but not an OpenAPI document");
     }
     let operations = printed(&["openapi", "--operations"])?;
     let metrics = printed(&["openapi", "--metrics"])?;
-    let files = [("docs/openapi.json", document), ("docs/operations.md", operations), ("docs/metrics.md", metrics)];
+    let mut files = reference_files(&parsed)?;
+    let printed = [("docs/openapi.json", document), ("docs/operations.md", operations), ("docs/metrics.md", metrics)];
+    files.extend(printed.map(|(file, generated)| (file.to_owned(), generated)));
+    remove_or_refuse_others(&files, options.check)?;
     for (file, generated) in files {
-        let path = workspace::root().join(file);
+        let path = workspace::root().join(&file);
         if !options.check {
             fs::write(&path, generated).with_context(|| format!("cannot write {}", path.display()))?;
             eprintln!("==> wrote {}", path.display());
@@ -34,6 +39,31 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         if committed != generated {
             bail!("{file} is not what the code declares: run `cargo xtask openapi` and commit it");
         }
+    }
+    Ok(())
+}
+
+/// Returns the pages of the API reference by their paths in the repository.
+pub(crate) fn reference_files(document: &Value) -> Result<BTreeMap<String, String>> {
+    let pages = api_reference::pages(document)?;
+    Ok(pages.into_iter().map(|(name, page)| (format!("docs/api/{name}"), page)).collect())
+}
+
+/// Removes the pages of the API reference that are no longer generated, or fails if there are any.
+fn remove_or_refuse_others(files: &BTreeMap<String, String>, check: bool) -> Result<()> {
+    let folder = workspace::root().join("docs/api");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut pages = Vec::new();
+    workspace::files(&folder, "md", &mut pages);
+    for page in pages {
+        let name = page.file_name().unwrap_or_default().to_string_lossy();
+        if files.contains_key(&format!("docs/api/{name}")) {
+            continue;
+        }
+        if check {
+            bail!("docs/api/{name} is not generated any more: run `cargo xtask openapi` and commit it");
+        }
+        fs::remove_file(&page).with_context(|| format!("cannot remove {}", page.display()))?;
     }
     Ok(())
 }

@@ -67,6 +67,7 @@ pub(crate) const TEST: &[Need] = &[
     // The package `tinyproxy` would start a server.
     need("tinyproxy, an HTTP proxy", "tinyproxy-bin", Check::Program("tinyproxy")),
     need("keepassxc-cli, which makes KeePass databases", "keepassxc", Check::Program("keepassxc-cli")),
+    need("jq, with which the guides read JSON", "jq", Check::Program("jq")),
     need("dante, a SOCKS proxy", "dante-server", Check::AnyPath(&["/usr/sbin/danted"])),
     need(
         "libfaketime, which sets the clock that a program sees",

@@ -136,29 +136,6 @@ fn the_domain_names_no_clock_file_socket_or_process() {
 }
 
 #[test]
-fn every_link_between_pages_has_a_target() {
-    let mut pages = Vec::new();
-    workspace::files(&workspace::root().join("docs"), "md", &mut pages);
-    pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| workspace::root().join(name)));
-    let mut violations = Vec::new();
-    for page in pages {
-        let text = fs::read_to_string(&page).expect("pages are UTF-8");
-        let folder = page.parent().expect("a page lies in a folder");
-        for target in links(&text).filter(|target| !folder.join(target).exists()) {
-            violations.push(format!("{}: there is no {target}", page.display()));
-        }
-    }
-    assert_none(&violations);
-}
-
-/// Returns the targets of `[text](target)` that are files of the repository, without their anchors.
-fn links(text: &str) -> impl Iterator<Item = &str> {
-    let targets = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
-    let files = targets.map(|target| target.split('#').next().unwrap_or_default());
-    files.filter(|target| !target.is_empty() && !target.contains("://"))
-}
-
-#[test]
 fn every_test_named_in_hardening_exists() {
     let page = fs::read_to_string(workspace::root().join("docs/hardening.md")).expect("there is such a page");
     let named: Vec<_> = named_tests(&page).collect();

@@ -6,13 +6,14 @@ use anyhow::Result;
 
 use crate::{step, workspace};
 
-/// Returns the program in this version. Installs it below the target folder unless it is there.
-pub(crate) fn command(name: &str, version: &str) -> Result<Command> {
+/// Returns the program in this version. Installs it below the target folder unless it is there, with these options of
+/// `cargo install`.
+pub(crate) fn command(name: &str, version: &str, options: &[&str]) -> Result<Command> {
     let home = workspace::target()?.join("tools").join(format!("{name}-{version}"));
     let program = home.join("bin").join(name);
     if !program.exists() {
         let mut install = workspace::cargo();
-        install.args(["install", name, "--locked", "--version", version, "--root"]).arg(&home);
+        install.args(["install", name, "--locked", "--version", version, "--root"]).arg(&home).args(options);
         step::run(&format!("installing {name} (once, takes minutes)"), &mut install)?;
     }
     let mut command = Command::new(program);

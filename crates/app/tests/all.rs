@@ -24,6 +24,7 @@ mod all {
     mod credential_providers;
     mod credentials;
     mod database_outages;
+    mod docs_guides;
     mod events;
     mod examples;
     mod extensions;

@@ -49,6 +49,11 @@ impl Clients {
         self.home.join("node_modules").join(name)
     }
 
+    /// Returns the folder of `python` with the Python clients.
+    pub fn python_programs(&self) -> PathBuf {
+        self.home.join("venv/bin")
+    }
+
     /// Returns the folder of a Python package.
     pub fn python_package(&self, name: &str) -> anyhow::Result<PathBuf> {
         let versions = fs::read_dir(self.home.join("venv/lib"))?;
