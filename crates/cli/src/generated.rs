@@ -39,7 +39,7 @@ pub(crate) fn command(resource: &Resource, document: &Document) -> anyhow::Resul
 
 fn verb_command(verb: &Verb, document: &Document) -> anyhow::Result<Command> {
     let operation = document.operation(verb.operation)?;
-    let command = arguments::add(Command::new(verb.name).about(operation.summary.clone()), verb, &operation);
+    let command = arguments::add(Command::new(verb.name), verb, &operation);
     let command = match operation.response {
         Response::File => command.arg(
             Arg::new(FILE)
@@ -66,7 +66,8 @@ fn verb_command(verb: &Verb, document: &Document) -> anyhow::Result<Command> {
     } else {
         command
     };
-    Ok(ServerOptions::augment_args(OutputOptions::augment_args(command)))
+    // The description comes last, because arguments bring their own.
+    Ok(ServerOptions::augment_args(OutputOptions::augment_args(command)).about(operation.summary))
 }
 
 fn has_pages(operation: &Operation) -> bool {

@@ -61,16 +61,17 @@ pub fn add_to(mut program: Command, only: Option<&str>, document: impl Fn() -> S
         program = program.subcommand(made);
     }
     Ok(program
-        .subcommand(DeployCommand::augment_args(Command::new(DEPLOY).about("Deploy an app, and show its build")))
-        .subcommand(InvokeCommand::augment_args(
-            Command::new(INVOKE).about("Run an action of an app, and print its result"),
+        .subcommand(DeployCommand::augment_args(Command::new(DEPLOY)).about("Deploy an app, and show its build"))
+        .subcommand(
+            InvokeCommand::augment_args(Command::new(INVOKE)).about("Run an action of an app, and print its result"),
+        )
+        .subcommand(
+            LogsCommand::augment_args(Command::new(LOGS)).about("Show the log of a build or an invocation, to its end"),
+        )
+        .subcommand(
+            ContextCommand::augment_args(Command::new(CONTEXT))
+                .about("Save servers with their API keys, and choose one of them"),
         ))
-        .subcommand(LogsCommand::augment_args(
-            Command::new(LOGS).about("Show the log of a build or an invocation, to its end"),
-        ))
-        .subcommand(ContextCommand::augment_args(
-            Command::new(CONTEXT).about("Save servers with their API keys, and choose one of them"),
-        )))
 }
 
 /// Runs a command of this library. Returns the exit code.
@@ -109,6 +110,24 @@ mod tests {
         let document = || include_str!("../../../docs/openapi.json").to_owned();
         let program = add_to(clap::Command::new("casement"), None, document).expect("every operation exists");
         program.debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_description_of_its_own() {
+        let document = || include_str!("../../../docs/openapi.json").to_owned();
+        let program = add_to(clap::Command::new("casement"), None, document).expect("every operation exists");
+        for resource in program.get_subcommands() {
+            let mut known = std::collections::BTreeSet::new();
+            for verb in resource.get_subcommands() {
+                let about = verb.get_about().unwrap_or_default().to_string();
+                assert!(
+                    !about.is_empty() && known.insert(about.clone()),
+                    "{} {}: {about}",
+                    resource.get_name(),
+                    verb.get_name()
+                );
+            }
+        }
     }
 
     #[test]

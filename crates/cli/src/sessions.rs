@@ -65,24 +65,17 @@ struct ScriptCommand {
 
 /// Adds the commands to those that are made from operations.
 pub(crate) fn add_to(sessions: Command) -> Command {
-    sessions
-        .subcommand(UrlCommand::augment_args(
-            Command::new("open").about("Opens the live view of a session, or prints its URL."),
-        ))
-        .subcommand(UrlCommand::augment_args(
-            Command::new("cdp").about("Prints the URL of the DevTools Protocol of a session."),
-        ))
-        .subcommand(ExecCommand::augment_args(
-            Command::new("exec").about("Runs a program in a session, and prints its output."),
-        ))
-        .subcommand(CopyCommand::augment_args(Command::new("cp").about("Copies files to or from a session.")))
-        .subcommand(ScreenshotCommand::augment_args(
-            Command::new("screenshot").about("Takes a screenshot of the display."),
-        ))
-        .subcommand(ScriptCommand::augment_args(
-            Command::new("script")
-                .about("Runs TypeScript or JavaScript with Playwright in a session, and prints its result."),
-        ))
+    // The description comes last, because arguments bring their own.
+    let verbs = [
+        UrlCommand::augment_args(Command::new("open")).about("Opens the live view of a session, or prints its URL."),
+        UrlCommand::augment_args(Command::new("cdp")).about("Prints the URL of the DevTools Protocol of a session."),
+        ExecCommand::augment_args(Command::new("exec")).about("Runs a program in a session, and prints its output."),
+        CopyCommand::augment_args(Command::new("cp")).about("Copies files to or from a session."),
+        ScreenshotCommand::augment_args(Command::new("screenshot")).about("Takes a screenshot of the display."),
+        ScriptCommand::augment_args(Command::new("script"))
+            .about("Runs TypeScript or JavaScript with Playwright in a session, and prints its result."),
+    ];
+    sessions.subcommands(verbs)
 }
 
 /// Runs a command of this module, and returns its exit code; `None` if the command is made from an operation.

@@ -40,7 +40,10 @@ pub(crate) enum KeysCommand {
 /// Adds the flags of the database to those that name a server.
 pub(super) fn with_database(keys: clap::Command) -> clap::Command {
     let heading = "This host's database, instead of a server";
-    let add = |command: clap::Command| Store::augment_args(command.next_help_heading(heading));
+    let add = |command: clap::Command| {
+        let about = command.get_about().cloned().unwrap_or_default();
+        Store::augment_args(command.next_help_heading(heading)).about(about)
+    };
     let create = |command: clap::Command| {
         add(command)
             .mut_arg(PROJECT, |project| project.visible_alias("project"))
