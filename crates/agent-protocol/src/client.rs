@@ -25,6 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tracing::{Instrument as _, Span};
 
 pub use self::dial::dial;
 use self::stream::{AgentStream, connect};
@@ -47,6 +48,11 @@ const RESPONSE_GRACE: Duration = Duration::from_secs(2);
 const MAX_IDLE_CONNECTIONS: usize = 2;
 /// The longest line of the event stream, in bytes.
 const MAX_LINE: usize = 64 << 10;
+/// Returns the span of a call, for traces.
+fn call_span(path: &str) -> Span {
+    tracing::debug_span!("agent", otel.name = format!("agent {path}"), otel.kind = "client")
+}
+
 /// The body of a request: JSON, or a stream of bytes.
 type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
 
@@ -225,6 +231,7 @@ impl AgentClient {
         within: Duration,
     ) -> Result<Download, ClientError> {
         let request = request(Method::POST, path, arguments)?;
+        let span = call_span(path);
         let begun = async {
             let mut connection = open(&self.path).await?;
             let response = send(&mut connection, request).await?;
@@ -235,7 +242,7 @@ impl AgentClient {
             let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
             Ok(Download { length, body: BodyStream::new(response.into_body()), _connection: connection })
         };
-        timeout(within, begun).await.map_err(|_| ClientError::Timeout(within))?
+        timeout(within, begun.instrument(span)).await.map_err(|_| ClientError::Timeout(within))?
     }
 
     /// Calls an operation with a streamed request, over a connection of its own. The timeout starts with the last byte:
@@ -296,6 +303,7 @@ impl AgentClient {
         within: Duration,
         read: impl FnOnce(Response<Incoming>) -> F,
     ) -> Result<T, ClientError> {
+        let span = call_span(request.uri().path());
         let exchange = async {
             let mut connection = match self.idle() {
                 Some(connection) => connection,
@@ -309,7 +317,7 @@ impl AgentClient {
             }
             Ok(answer)
         };
-        timeout(within, exchange).await.map_err(|_| ClientError::Timeout(within))?
+        timeout(within, exchange.instrument(span)).await.map_err(|_| ClientError::Timeout(within))?
     }
 
     fn idle(&self) -> Option<SendRequest<RequestBody>> {

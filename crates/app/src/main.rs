@@ -3,6 +3,7 @@
 mod app_runtime;
 mod apps;
 mod browser_connector;
+mod call_traces;
 mod cluster_supervisor;
 mod config_file;
 mod connections;
@@ -36,8 +37,12 @@ mod web_store;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+use casement_telemetry::traces::{self, RecordedTraces};
 use settings::{Command, CommandLine};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer};
 use zeroizing_alloc::ZeroAlloc;
 
 /// Zeroes freed memory; HTTP and JSON buffers may have held secrets.
@@ -74,7 +79,10 @@ fn main() -> ExitCode {
     if let Command::Keepass { file } = &command {
         return casement_vaults::read_keepass(file);
     }
-    log(if matches!(command, Command::Serve(_)) { "info,actix_server=warn" } else { "warn" });
+    let traces = match &command {
+        Command::Serve(settings) => log_and_trace("info,actix_server=warn", settings.otlp_traces),
+        _ => log_and_trace("warn", None),
+    };
     // Runs before other threads exist, so that all threads leave the keyring: sandboxes inherit it, and must not see
     // the keys of the user who starts the server.
     if matches!(command, Command::Serve(_) | Command::Stop(_))
@@ -83,12 +91,12 @@ fn main() -> ExitCode {
         let _ = writeln!(std::io::stderr(), "casement: cannot leave the session keyring: {error}");
         return ExitCode::FAILURE;
     }
-    exit_code(on_runtime(run(command)).map(|()| 0))
+    exit_code(on_runtime(run(command, traces)).map(|()| 0))
 }
 
 /// Runs a command that drives a server over its API.
 fn drive_server(name: &str, matches: &clap::ArgMatches) -> ExitCode {
-    log("warn");
+    log_and_trace("warn", None);
     exit_code(on_runtime(async { casement_cli::run(name, matches, &casement_http::openapi()).await }))
 }
 
@@ -110,9 +118,9 @@ fn exit_code(done: anyhow::Result<u8>) -> ExitCode {
     }
 }
 
-async fn run(command: Command) -> anyhow::Result<()> {
+async fn run(command: Command, traces: Option<RecordedTraces>) -> anyhow::Result<()> {
     match command {
-        Command::Serve(settings) => Box::pin(serve::run(*settings)).await,
+        Command::Serve(settings) => Box::pin(serve::run(*settings, traces)).await,
         Command::Keys(command) => keys::run(command).await,
         Command::Secrets(command) => secrets::run(command).await,
         Command::Doctor(settings) => doctor::run(settings).await,
@@ -137,17 +145,29 @@ async fn run(command: Command) -> anyhow::Result<()> {
 }
 
 /// Logs to standard error, so that standard output holds only a command's result. `CASEMENT_LOG` sets the level.
-fn log(default: &str) {
-    log_to(default, std::io::stderr, std::io::stderr().is_terminal());
+/// Records the traces of this share of the calls, if one is given.
+fn log_and_trace(default: &str, ratio: Option<f64>) -> Option<RecordedTraces> {
+    let (layer, traces) = ratio.map(traces::layer).unzip();
+    let logs = log_layer(default, std::io::stderr, std::io::stderr().is_terminal());
+    tracing_subscriber::registry().with(layer).with(logs).init();
+    traces
 }
 
 fn log_to<W>(default: &str, writer: W, colours: bool)
 where
     W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
 {
+    tracing_subscriber::registry().with(log_layer(default, writer, colours)).init();
+}
+
+fn log_layer<S, W>(default: &str, writer: W, colours: bool) -> impl Layer<S>
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
+{
     let filter = EnvFilter::try_from_env("CASEMENT_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(writer);
+    let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(writer);
     // A failed log write must not panic: the default handler writes to standard error again, which panics if that is
     // closed or full.
-    subscriber.log_internal_errors(false).init();
+    lines.log_internal_errors(false).with_filter(filter)
 }

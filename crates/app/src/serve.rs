@@ -15,6 +15,7 @@ use std::num::NonZeroU32;
 
 use anyhow::Context as _;
 use casement_http::{Config, Server, ServerCertificate};
+use casement_telemetry::traces::RecordedTraces;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -49,14 +50,14 @@ fn no_core_dumps() -> anyhow::Result<()> {
 }
 
 /// Runs the server until a signal or `casement stop` ends it.
-pub(crate) async fn run(settings: ServeSettings) -> anyhow::Result<()> {
-    Box::pin(run_for(settings, Purpose::Serve)).await
+pub(crate) async fn run(settings: ServeSettings, traces: Option<RecordedTraces>) -> anyhow::Result<()> {
+    Box::pin(run_for(settings, Purpose::Serve, traces)).await
 }
 
 /// Ends the sessions and browsers that a server has left. Only a server can: it adopts them, saves their profiles and
 /// ends their sandboxes.
 pub(crate) async fn end_sessions(settings: ServeSettings) -> anyhow::Result<()> {
-    Box::pin(run_for(settings, Purpose::EndSessions)).await
+    Box::pin(run_for(settings, Purpose::EndSessions, None)).await
 }
 
 /// The reason for which the server starts.
@@ -66,7 +67,7 @@ enum Purpose {
     EndSessions,
 }
 
-async fn run_for(settings: ServeSettings, purpose: Purpose) -> anyhow::Result<()> {
+async fn run_for(settings: ServeSettings, purpose: Purpose, traces: Option<RecordedTraces>) -> anyhow::Result<()> {
     raise_open_files();
     no_core_dumps()?;
     let data_dir = DataDir::take(settings.data_dir.path()?)?;
@@ -80,7 +81,7 @@ async fn run_for(settings: ServeSettings, purpose: Purpose) -> anyhow::Result<()
     let starting = async {
         let mut store = Store::open(data_dir.path(), settings.database_url.as_deref()).await?;
         let cluster_supervisor = store.watch(data_dir.path());
-        match Running::start(&settings, &data_dir, &store, (listener, certificate.clone())).await {
+        match Running::start(&settings, &data_dir, &store, (listener, certificate.clone()), traces).await {
             Ok((running, pool_fill_progress)) => anyhow::Ok((store, cluster_supervisor, running, pool_fill_progress)),
             // Leaves nothing running, because there may be no other start for a long time.
             Err(error) => {
@@ -156,13 +157,14 @@ impl Running {
         data_dir: &DataDir,
         store: &Store,
         (listener, certificate): (TcpListener, Option<ServerCertificate>),
+        traces: Option<RecordedTraces>,
     ) -> anyhow::Result<(Self, PoolFillProgress)> {
         let metrics =
             PrometheusBuilder::new().set_buckets(&SECONDS)?.install_recorder().context("cannot set up the metrics")?;
         metrics_catalogue::describe_all();
         let (infrastructure, failed_proxies) =
             Infrastructure::connect(settings, data_dir, store, listener.local_addr()?).await?;
-        let (services, writers) = SessionServices::new(&infrastructure, settings)?;
+        let (services, writers) = SessionServices::new(&infrastructure, settings, traces)?;
         // Subscribes before browsers are adopted, because an adopted browser may end at once.
         let events = Events { browsers: infrastructure.engine.events(), failed_proxies };
         infrastructure.adopt_browsers(&services.sessions).await?;

@@ -78,5 +78,6 @@ mod all {
     mod telemetry;
     mod telemetry_export;
     mod telemetry_floods;
+    mod traces;
     mod ui;
 }

@@ -8,6 +8,7 @@ use casement_agent_protocol::client::ClientError;
 use casement_agent_protocol::{ErrorBody, ErrorCode};
 use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Launch, Region, Started, Viewport};
 use casement_domain::ids::BrowserId;
+use tracing::Instrument as _;
 
 use crate::engine::Engine;
 use crate::fault::shorten;
@@ -31,6 +32,7 @@ impl BrowserEngine for Engine {
         let idle_end = Some(to.abandoned_after_seconds.into());
         let answer =
             tokio::time::timeout(PROBE_RESPONSE_TIMEOUT, running.agent.handout(url, idle_end, Some(PROBE_TIMEOUT)))
+                .instrument(tracing::debug_span!("hand out", browser = %id))
                 .await;
         let answer = answer.map_err(|_| EngineError::Timeout { seconds: 2 })?;
         answer.map_err(|error| running.failed(&error))

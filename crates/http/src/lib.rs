@@ -78,7 +78,7 @@ pub use self::{
     openapi::{openapi, operations_page},
     pool_status::{PoolStatus, PoolStatusSource},
     server::{Server, serve},
-    state::{Config, Health, Readiness, Services, SessionConnector},
+    state::{CallTracing, Config, Health, Readiness, Services, SessionConnector},
     tls::{CertificateError, ServerCertificate},
     token::{BadToken, Permission, SessionTokens, redact},
 };

@@ -16,7 +16,7 @@ use actix_web::{
 use casement_domain::IdSource;
 use futures_util::FutureExt as _;
 use metrics::{counter, histogram};
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
     audit::{Audited, caller_ip},
@@ -60,7 +60,7 @@ pub(crate) async fn outermost(
         return Err(ApiError::internal("the server was put together without its state").into());
     };
     let facts = RequestFacts::read(&request, api.services.ids.as_ref());
-    let span = tracing::info_span!("request", request_id = %facts.id, session = tracing::field::Empty);
+    let span = request_span(&api, &request, &facts);
     let active = request.conn_data::<ActiveRequests>().cloned().unwrap_or_default();
     active.set(true);
     async move {
@@ -84,6 +84,10 @@ pub(crate) async fn outermost(
                 let route = response.request().match_pattern().unwrap_or_default();
                 let mut response = facts.complete(audited.complete(response, &route).await, &route);
                 call.complete(&api.services, &route, response.status(), &facts.id);
+                if let Some(tracing) = &api.services.tracing {
+                    let route = if route.is_empty() { NO_ROUTE } else { &route };
+                    tracing.end(&Span::current(), method_label(&facts.method), route, response.status().as_u16());
+                }
                 if let Some((origin, is_preflight)) = page {
                     let status = response.status();
                     cors::add_headers(origin, is_preflight, status, response.headers_mut());
@@ -98,6 +102,26 @@ pub(crate) async fn outermost(
     }
     .instrument(span)
     .await
+}
+
+/// Creates the span of a request. The fields `otel.…` are for traces.
+fn request_span(api: &Api, request: &ServiceRequest, facts: &RequestFacts) -> Span {
+    let span = tracing::info_span!(
+        "request",
+        request_id = %facts.id,
+        session = Empty,
+        trace_id = Empty,
+        otel.kind = Empty,
+        otel.name = Empty
+    );
+    if let Some(tracing) = &api.services.tracing {
+        let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let method = method_label(&facts.method);
+        if let Some(trace) = tracing.begin(&span, method, header("traceparent"), header("tracestate")) {
+            span.record("trace_id", trace);
+        }
+    }
+    span
 }
 
 fn admit(api: &Api, request: &ServiceRequest) -> Result<(), ApiError> {

@@ -75,6 +75,22 @@ pub trait SessionConnector: Send + Sync {
     fn connector(&self, browser: BrowserId) -> Arc<dyn BrowserConnector>;
 }
 
+/// Traces calls.
+pub trait CallTracing: Send + Sync {
+    /// Begins to trace a call whose span is new. `traceparent` and `tracestate`: the headers by which the caller names
+    /// its trace. Returns the id of the trace if the call is traced.
+    fn begin(
+        &self,
+        span: &tracing::Span,
+        method: &str,
+        traceparent: Option<&str>,
+        tracestate: Option<&str>,
+    ) -> Option<String>;
+
+    /// Completes the span of a call. `route`: the pattern of its path.
+    fn end(&self, span: &tracing::Span, method: &str, route: &str, status: u16);
+}
+
 /// Reports whether the server can do its work.
 #[async_trait]
 pub trait Health: Send + Sync {
@@ -156,6 +172,8 @@ pub struct Services {
     pub session_connector: Arc<dyn SessionConnector>,
     /// The open connections; the same registry is the domain's port `Connections`.
     pub connections: ConnectionRegistry,
+    /// Traces calls; `None`: calls are not traced.
+    pub tracing: Option<Arc<dyn CallTracing>>,
     /// Reports whether the server can do its work.
     pub health: Arc<dyn Health>,
     /// Renders the text of `/metrics`.

@@ -13,6 +13,7 @@ use diesel_async::{AnsiTransactionManager, AsyncPgConnection, TransactionManager
 use tokio::runtime::Handle;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{Config, NoTls};
+use tracing::Instrument as _;
 
 use casement_domain::StoreError;
 
@@ -363,7 +364,8 @@ async fn measured<T>(
     attempt: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, StoreError> {
     let started = Instant::now();
-    let answer = attempt.await;
+    let answer =
+        attempt.instrument(tracing::debug_span!("database", otel.name = operation, otel.kind = "client")).await;
     let outcome = answer.as_ref().map_or_else(CallError::label, |_| "ok");
     metrics::histogram!("casement_database_call_seconds", "operation" => operation, "outcome" => outcome)
         .record(started.elapsed().as_secs_f64());

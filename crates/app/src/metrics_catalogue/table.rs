@@ -309,6 +309,25 @@ const OTLP: &[Metric] = &[
     ),
     metric(
         Kind::Counter,
+        "casement_trace_spans_exported_total",
+        "spans",
+        &[],
+        "Counts spans of traces that the collector has accepted.",
+    ),
+    metric(
+        Kind::Counter,
+        "casement_trace_spans_lost_total",
+        "spans",
+        &[label(
+            "reason",
+            "`no_room`: the queue was full; `refused`: the collector refused them; `unreachable`: the collector did \
+             not accept them in five attempts",
+            &["no_room", "refused", "unreachable"],
+        )],
+        "Counts spans of traces that were not exported and will not be.",
+    ),
+    metric(
+        Kind::Counter,
         "casement_otlp_failures_total",
         "attempts",
         &[],

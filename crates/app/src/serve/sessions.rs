@@ -14,6 +14,7 @@ use casement_http::ConnectionRegistry;
 use casement_telemetry::audit::{AuditWriter, BatchedAuditTrail};
 use casement_telemetry::events::{self, EventCollector, EventHubs, EventWriter};
 use casement_telemetry::otlp::{self, ExportTask, OtlpExporter};
+use casement_telemetry::traces::{RecordedTraces, TraceExport};
 use tokio_util::sync::CancellationToken;
 
 use super::infrastructure::Infrastructure;
@@ -26,6 +27,8 @@ use crate::replays::{self, CleanupSignal};
 use crate::settings::ServeSettings;
 use crate::system::System;
 
+/// The settings of the collector, in errors.
+const COLLECTOR: &str = "--otlp-endpoint and --otlp-header";
 /// The timeout of writing the last records and events.
 const WRITE: Duration = Duration::from_secs(10);
 /// The timeout of exporting the last telemetry.
@@ -59,10 +62,15 @@ pub(super) struct Writers {
     trail: AuditWriter,
     events: EventWriter,
     export: Option<ExportTask>,
+    traces: Option<TraceExport>,
 }
 
 impl SessionServices {
-    pub(super) fn new(infrastructure: &Infrastructure, settings: &ServeSettings) -> anyhow::Result<(Self, Writers)> {
+    pub(super) fn new(
+        infrastructure: &Infrastructure,
+        settings: &ServeSettings,
+        traces: Option<RecordedTraces>,
+    ) -> anyhow::Result<(Self, Writers)> {
         let Infrastructure { node, rows, engine, .. } = infrastructure;
         let run = NodeRun { node: *node, run: NodeRunId::mint(&System) };
         let (trail, trail_writer) = BatchedAuditTrail::start(rows.audit.clone(), Arc::new(System), run);
@@ -75,7 +83,10 @@ impl SessionServices {
         let system = Arc::new(System);
         let port: Arc<dyn BrowserEngine> = Arc::new(MeteredEngine(engine.clone()));
         let stop = CancellationToken::new();
-        let (exporter, export) = exporter(settings, *node)?.unzip();
+        let collector = collector(settings, *node)?;
+        let (exporter, export) = collector.as_ref().map(OtlpExporter::start).transpose().context(COLLECTOR)?.unzip();
+        let traces = collector.zip(traces).map(|(collector, traces)| traces.export(&collector));
+        let traces = traces.transpose().context(COLLECTOR)?;
         let exporter = exporter.map(|exporter| Arc::new(exporter) as Arc<dyn TelemetryExporter>);
         let (store, tap, unfollowed) = (rows.telemetry.clone(), Arc::new(engine.clone()), CancellationToken::new());
         let (following, open) = (unfollowed.clone(), connections.clone());
@@ -141,7 +152,7 @@ impl SessionServices {
             stop,
             unfollowed,
         };
-        Ok((services, Writers { trail: trail_writer, events: event_writer, export }))
+        Ok((services, Writers { trail: trail_writer, events: event_writer, export, traces }))
     }
 }
 
@@ -152,18 +163,18 @@ impl Writers {
         if let Some(export) = self.export {
             export.finish(EXPORT_TELEMETRY).await;
         }
+        if let Some(traces) = self.traces {
+            traces.finish(EXPORT_TELEMETRY).await;
+        }
     }
 }
 
-/// Returns the telemetry exporter, if one is configured.
-fn exporter(settings: &ServeSettings, node: NodeId) -> anyhow::Result<Option<(OtlpExporter, ExportTask)>> {
+/// Returns the destination of telemetry and traces, if one is configured.
+fn collector(settings: &ServeSettings, node: NodeId) -> anyhow::Result<Option<otlp::Settings>> {
     let Some(endpoint) = &settings.otlp_endpoint else {
         anyhow::ensure!(settings.otlp_headers.is_empty(), "--otlp-header: there is no --otlp-endpoint");
         return Ok(None);
     };
     let (headers, version) = (&settings.otlp_headers, env!("CARGO_PKG_VERSION"));
-    let destination = otlp::Settings::new(endpoint, headers, &node.to_string(), version)
-        .and_then(|destination| OtlpExporter::start(&destination))
-        .context("--otlp-endpoint and --otlp-header")?;
-    Ok(Some(destination))
+    otlp::Settings::new(endpoint, headers, &node.to_string(), version).map(Some).context(COLLECTOR)
 }

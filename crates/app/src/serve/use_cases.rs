@@ -20,7 +20,7 @@ use casement_domain::replay::Replays;
 use casement_domain::script::Scripts;
 use casement_domain::session_log::SessionLogs;
 use casement_domain::telemetry::TelemetryEvents;
-use casement_http::{Services, SessionTokens};
+use casement_http::{CallTracing, Services, SessionTokens};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::runtime::Handle;
 
@@ -28,6 +28,7 @@ use super::infrastructure::Infrastructure;
 use super::sessions::SessionServices;
 use crate::apps::{AppServices, Apps};
 use crate::browser_connector::{EngineConnector, NodeHealth};
+use crate::call_traces::CallTraces;
 use crate::data_dir::DataDir;
 use crate::jobs::{AuthChanges, PoolGauges};
 use crate::settings::ServeSettings;
@@ -48,6 +49,7 @@ pub(super) struct UseCases {
     credentials: Credentials,
     credential_providers: CredentialProviders,
     replays: Replays,
+    traces_calls: bool,
 }
 
 impl UseCases {
@@ -111,6 +113,7 @@ impl UseCases {
             pictures: logins::pictures(data_dir.path()),
         };
         Self {
+            traces_calls: settings.otlp_traces.is_some(),
             apps,
             extensions,
             profiles,
@@ -168,6 +171,7 @@ impl UseCases {
             tokens: SessionTokens::new(&data_dir.token_key()?),
             session_connector: Arc::new(EngineConnector(engine.clone())),
             connections: services.connections.clone(),
+            tracing: self.traces_calls.then(|| Arc::new(CallTraces) as Arc<dyn CallTracing>),
             health: Arc::new(NodeHealth {
                 database: store.database.clone(),
                 spares: services.spares.clone(),

@@ -22,7 +22,7 @@ use url::Url;
 
 use super::DataDir;
 use super::values::{
-    host_and_port, host_name, listen_address, named_file, plain_url, public_url, registry_url, trusted_proxy,
+    host_and_port, host_name, listen_address, named_file, plain_url, public_url, ratio, registry_url, trusted_proxy,
 };
 
 #[derive(Debug, Args)]
@@ -116,6 +116,10 @@ pub(crate) struct ServeSettings {
     /// The URL of an OpenTelemetry collector for sessions' telemetry over OTLP/HTTP, without /v1/logs [default: none]
     #[arg(long, value_name = "URL", env = "CASEMENT_OTLP_ENDPOINT", value_parser = plain_url)]
     pub(crate) otlp_endpoint: Option<Url>,
+    /// The share of calls whose traces are exported to the collector, from 0 to 1; calls of a caller that sends
+    /// `traceparent` are traced as it has decided [default: no traces]
+    #[arg(long, value_name = "RATIO", env = "CASEMENT_OTLP_TRACES", value_parser = ratio, requires = "otlp_endpoint")]
+    pub(crate) otlp_traces: Option<f64>,
     /// A header for the collector, as NAME=VALUE; may be given several times
     #[arg(
         long = "otlp-header",

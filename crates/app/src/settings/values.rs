@@ -78,6 +78,14 @@ pub(super) fn registry_url(text: &str) -> Result<Url, String> {
 }
 
 /// Parses a URL that clients can use: HTTP, a host, no path.
+/// Parses a share, from 0 to 1.
+pub(super) fn ratio(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|ratio| (0.0..=1.0).contains(ratio))
+        .ok_or_else(|| "must be a number from 0 to 1".to_owned())
+}
+
 pub(super) fn public_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use casement_test_support::program::{Cdp, Options, Server, until};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use opentelemetry_proto::tonic::trace::v1::Span;
 use parking_lot::Mutex;
 use prost::Message as _;
 use serde_json::json;
@@ -18,14 +20,15 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A collector that accepts only requests with the right header, and refuses the first of them.
 #[derive(Default)]
-struct Collector {
+pub(super) struct Collector {
     requests: Mutex<u32>,
     refused: Mutex<u32>,
     records: Mutex<Vec<LogRecord>>,
+    spans: Mutex<Vec<Span>>,
 }
 
 impl Collector {
-    fn start() -> anyhow::Result<(SocketAddr, Arc<Self>)> {
+    pub(super) fn start() -> anyhow::Result<(SocketAddr, Arc<Self>)> {
         let (listener, collector) = (TcpListener::bind("127.0.0.1:0")?, Arc::new(Self::default()));
         let (address, serving) = (listener.local_addr()?, collector.clone());
         thread::spawn(move || {
@@ -57,6 +60,12 @@ impl Collector {
     }
 
     fn answer(&self, head: &str, body: &[u8]) -> anyhow::Result<&'static str> {
+        if head.starts_with("post /base/v1/traces ") {
+            let request = ExportTraceServiceRequest::decode(body)?;
+            let scopes = request.resource_spans.into_iter().flat_map(|one| one.scope_spans);
+            self.spans.lock().extend(scopes.flat_map(|one| one.spans));
+            return Ok("200 OK");
+        }
         if !head.starts_with("post /base/v1/logs ") || !head.contains("\r\nauthorization: bearer swordfish\r\n") {
             *self.refused.lock() += 1;
             return Ok("401 Unauthorized");
@@ -70,6 +79,17 @@ impl Collector {
         let scopes = request.resource_logs.into_iter().flat_map(|one| one.scope_logs);
         self.records.lock().extend(scopes.flat_map(|one| one.log_records));
         Ok("200 OK")
+    }
+
+    /// Returns the spans of a trace.
+    pub(super) fn spans(&self, trace: &str) -> Vec<Span> {
+        let hex = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        self.spans.lock().iter().filter(|span| hex(&span.trace_id) == trace).cloned().collect()
+    }
+
+    /// Returns the number of all spans.
+    pub(super) fn span_count(&self) -> usize {
+        self.spans.lock().len()
     }
 
     fn records(&self) -> Vec<LogRecord> {

@@ -12,6 +12,7 @@ use casement_domain::{
 };
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use utoipa::ToSchema;
 
 use crate::{
@@ -97,12 +98,16 @@ async fn acquire(
     record: Option<Arc<PreparedRecord>>,
     gone: CancellationToken,
 ) -> Result<Option<Taken>, ApiError> {
-    let acquired = Box::pin(services.leases.acquire_recorded(&scope, &which, input, record.as_deref())).await?;
+    let acquiring = services.leases.acquire_recorded(&scope, &which, input, record.as_deref());
+    let acquired = Box::pin(acquiring.instrument(tracing::debug_span!("acquire"))).await?;
     drop(record);
     let at_once = matches!(acquired, Acquired::Leased(_));
     let acquired = match acquired {
         // After a disconnect the wait still ends in order: a browser that is granted then returns to the pool with the undelivered response.
-        Acquired::Waiting(mut waiting) => services.leases.wait_for(&mut waiting, gone.cancelled()).await?,
+        Acquired::Waiting(mut waiting) => {
+            let wait = services.leases.wait_for(&mut waiting, gone.cancelled());
+            wait.instrument(tracing::debug_span!("wait in queue")).await?
+        }
         over => over,
     };
     Ok(leased(acquired).map(|session| Taken { undelivered: UndeliveredSession::new(session, &services), at_once }))

@@ -44,7 +44,7 @@ impl ByteCounter {
         }
         Self {
             channel,
-            span: Span::current(),
+            span: tracing::info_span!("relay", channel),
             backlog,
             is_logged: Cell::new(false),
             open,

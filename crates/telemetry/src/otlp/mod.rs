@@ -18,8 +18,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+pub(crate) use client::{REQUEST_TIMEOUT, Transport, Verdict};
 use deliver::ExportSender;
 use queue::Queue;
+pub(crate) use record::resource;
 pub use settings::{InvalidSettings, Settings};
 
 /// Queues events for the export. Clones share the queue.

@@ -9,6 +9,8 @@ use url::Url;
 
 /// The path of log records, appended to the collector's URL.
 const LOGS_PATH: &str = "v1/logs";
+/// The path of spans.
+const TRACES_PATH: &str = "v1/traces";
 
 /// The setting that is invalid. Messages contain no secret.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +35,7 @@ pub enum InvalidSettings {
 #[derive(Clone)]
 pub struct Settings {
     endpoint: Url,
+    traces: Url,
     headers: HashMap<String, String>,
     pub(crate) instance: String,
     pub(crate) version: String,
@@ -59,7 +62,8 @@ impl Settings {
     ) -> Result<Self, InvalidSettings> {
         let headers = headers.iter().enumerate().map(|(at, text)| header(text).ok_or(InvalidSettings::Header(at + 1)));
         Ok(Self {
-            endpoint: logs(endpoint).ok_or(InvalidSettings::Endpoint)?,
+            endpoint: below(endpoint, LOGS_PATH).ok_or(InvalidSettings::Endpoint)?,
+            traces: below(endpoint, TRACES_PATH).ok_or(InvalidSettings::Endpoint)?,
             headers: headers.collect::<Result<_, _>>()?,
             instance: instance.to_owned(),
             version: version.to_owned(),
@@ -71,20 +75,26 @@ impl Settings {
         &self.endpoint
     }
 
+    /// Returns the URL for spans.
+    pub(crate) fn traces(&self) -> &Url {
+        &self.traces
+    }
+
     pub(crate) fn headers(&self) -> HashMap<String, String> {
         self.headers.clone()
     }
 }
 
-fn logs(endpoint: &Url) -> Option<Url> {
+/// Returns the URL of a path below that of the collector; `None` if that one is invalid.
+fn below(endpoint: &Url, path: &str) -> Option<Url> {
     let spoken = matches!(endpoint.scheme(), "http" | "https") && endpoint.host().is_some();
     let anonymous = endpoint.username().is_empty() && endpoint.password().is_none();
     if !(spoken && anonymous && endpoint.query().is_none() && endpoint.fragment().is_none()) {
         return None;
     }
-    let mut logs = endpoint.clone();
-    logs.set_path(&format!("{}/{LOGS_PATH}", endpoint.path().trim_end_matches('/')));
-    Some(logs)
+    let mut url = endpoint.clone();
+    url.set_path(&format!("{}/{path}", endpoint.path().trim_end_matches('/')));
+    Some(url)
 }
 
 fn header(text: &SecretString) -> Option<(String, String)> {

@@ -35,6 +35,13 @@ impl Cdp {
         Self::open_with(&url, request)
     }
 
+    /// Connects with a further header.
+    pub fn connect_with_header(url: &str, name: &'static str, value: &str) -> anyhow::Result<Self> {
+        let mut request = url.into_client_request()?;
+        request.headers_mut().insert(name, value.parse()?);
+        Self::open_with(url, request)
+    }
+
     fn open_with(url: &str, request: Request) -> anyhow::Result<Self> {
         let parsed = Url::parse(url)?;
         let host = parsed.host_str().context("no host")?;

@@ -381,6 +381,7 @@ impl Ports {
             tokens,
             session_connector: self.session_connector.unwrap_or_else(|| Arc::new(FailingConnector)),
             connections,
+            tracing: None,
             health: Arc::new(FixedHealth { failure: self.not_ready, degraded: self.degraded }),
             pool_status: Arc::new(FixedPoolStatus),
             entropy: Arc::new(CountingIds::default()),
