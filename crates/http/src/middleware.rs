@@ -104,15 +104,14 @@ pub(crate) async fn outermost(
     .await
 }
 
-/// Creates the span of a request. The fields `otel.…` are for traces.
+/// Creates the span of a request. The field `otel.kind` is for traces.
 fn request_span(api: &Api, request: &ServiceRequest, facts: &RequestFacts) -> Span {
     let span = tracing::info_span!(
         "request",
         request_id = %facts.id,
         session = Empty,
         trace_id = Empty,
-        otel.kind = Empty,
-        otel.name = Empty
+        otel.kind = Empty
     );
     if let Some(tracing) = &api.services.tracing {
         let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());

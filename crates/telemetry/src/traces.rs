@@ -144,7 +144,7 @@ pub fn begin(span: &Span, method: &str, traceparent: Option<&str>, tracestate: O
 
 /// Completes the span of a call. `route`: the pattern of its path.
 pub fn end(span: &Span, method: &str, route: &str, status: u16) {
-    span.record("otel.name", format!("{method} {route}"));
+    span.context().span().update_name(format!("{method} {route}"));
     span.set_attribute("http.route", route.to_owned());
     span.set_attribute("http.response.status_code", i64::from(status));
     if status >= 500 {
