@@ -71,13 +71,23 @@ download_dependencies() {
 # The container has a loopback network only, so that no server of this machine is in the way. Sandboxes mount a /proc of their
 # own, which the kernel forbids where parts of the visible one are covered.
 boot() {
-  local tree=$1 container
+  local tree=$1
   : >"$tree/test/output"
   SYSTEMD_NSPAWN_API_VFS_WRITABLE=yes systemd-nspawn --quiet --register=no "${scope[@]}" --private-network --console=read-only \
     --directory="$tree" --boot >"$log" 2>&1 &
   container=$!
   tail --quiet --follow --sleep-interval=0.5 --lines=+1 --pid=$container "$tree/test/output"
-  wait $container || { tail -n 20 "$log" >&2; return 1; }
+  wait $container || { container=; tail -n 20 "$log" >&2; return 1; }
+  container=
+}
+
+# The container ends with its supervisor, also where this script is interrupted.
+clean_up() {
+  if [ -n "$container" ]; then
+    kill -KILL "$container" 2>/dev/null || true
+    wait "$container" 2>/dev/null || true
+  fi
+  rm -rf --one-file-system "$tree" "$log"
 }
 
 [ $# = 1 ] && [ -d "$1" ] || { echo "usage: $0 FOLDER" >&2; exit 2; }
@@ -87,7 +97,9 @@ scope=()
 tree=$(mktemp -d)
 chmod 755 "$tree"
 log=$(mktemp)
-trap 'rm -rf --one-file-system "$tree" "$log"' EXIT
+container=
+trap clean_up EXIT
+trap 'exit 130' INT TERM
 architecture=$(dpkg --print-architecture)
 make_tree "$tree" "$1"/casement_*_"$architecture".deb "$1"/casement-*-"$architecture".tar.gz
 download_dependencies "$tree"
