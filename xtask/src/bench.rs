@@ -17,5 +17,5 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     script_runner::ensure()?;
     let mut cargo = workspace::cargo();
     cargo.args(["bench", "--locked", "--package", "casement", "--bench", "ratios", "--"]).args(&options.parts);
-    step::run("measuring (builds with optimisation first; then takes minutes on a quiet machine)", &mut cargo)
+    step::run_long("measuring", "after a build with optimisation about 10 minutes on a quiet machine", &mut cargo)
 }

@@ -84,6 +84,7 @@ const fn need(what: &'static str, package: &'static str, check: Check) -> Need {
 pub(crate) fn ensure(needs: &[&'static [Need]]) -> Result<()> {
     let missing = missing(needs);
     if missing.is_empty() {
+        eprintln!("==> packages of the system: none is missing");
         return Ok(());
     }
     let list: Vec<String> = missing.iter().map(|need| format!("{} (Debian: {})", need.what, need.package)).collect();
@@ -170,7 +171,7 @@ fn apt_install(packages: &[&str]) -> Result<()> {
     refresh_lists()?;
     let mut apt = apt_get()?;
     apt.args(["install", "--yes", "--no-install-recommends"]).args(packages);
-    step::run("installing", &mut apt)
+    step::run_long("installing packages", "a few minutes if all are missing: about 400 MB", &mut apt)
 }
 
 fn apt_update() -> Result<()> {

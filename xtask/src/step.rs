@@ -1,26 +1,42 @@
-//! Runs commands: prints the title, the duration and the result of each.
+//! Runs commands: prints the title, the expected and the real duration, and the result of each.
 
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// Runs the command with its output on the terminal; fails if the command does.
+/// Runs a command of a few seconds with its output on the terminal; fails if the command does.
 pub(crate) fn run(title: &str, command: &mut Command) -> Result<()> {
-    let status = status(title, command)?;
+    eprintln!("==> {title}: {}", line(command));
+    finish(title, command)
+}
+
+/// Does the same with a command that takes longer, and first prints how long.
+pub(crate) fn run_long(title: &str, expected: &str, command: &mut Command) -> Result<()> {
+    eprintln!("{}", announcement(title, expected, command));
+    finish(title, command)
+}
+
+fn announcement(title: &str, expected: &str, command: &Command) -> String {
+    format!("==> {title} ({expected}): {}", line(command))
+}
+
+fn finish(title: &str, command: &mut Command) -> Result<()> {
+    let started = Instant::now();
+    let status = command.status().with_context(|| format!("{title}: cannot start `{}`", line(command)))?;
+    eprintln!("==> {title}: {} after {}", outcome(status), readable(started.elapsed()));
     if !status.success() {
         bail!("{title}: `{}` ended with {status}", line(command));
     }
     Ok(())
 }
 
-/// Runs the command with its output on the terminal and returns its status.
-pub(crate) fn status(title: &str, command: &mut Command) -> Result<ExitStatus> {
-    eprintln!("==> {title}: {}", line(command));
-    let started = Instant::now();
-    let status = command.status().with_context(|| format!("{title}: cannot start `{}`", line(command)))?;
-    eprintln!("==> {title}: {} after {:.1} s", outcome(status), started.elapsed().as_secs_f64());
-    Ok(status)
+/// Returns a duration as a person reads it: `3.2 s`, `11 min 5 s`.
+pub(crate) fn readable(duration: Duration) -> String {
+    match duration.as_secs() {
+        0..60 => format!("{:.1} s", duration.as_secs_f64()),
+        seconds => format!("{} min {} s", seconds / 60, seconds % 60),
+    }
 }
 
 /// Runs the command without output; returns true if it succeeds.
@@ -41,4 +57,29 @@ fn outcome(status: ExitStatus) -> &'static str {
 fn line(command: &Command) -> String {
     let parts = std::iter::once(command.get_program()).chain(command.get_args());
     parts.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_from_a_minute_on_are_in_minutes() {
+        assert_eq!(readable(Duration::from_millis(3_240)), "3.2 s");
+        assert_eq!(readable(Duration::from_secs(60)), "1 min 0 s");
+        assert_eq!(readable(Duration::from_secs(665)), "11 min 5 s");
+    }
+
+    #[test]
+    fn a_long_step_says_first_what_it_does_and_how_long_it_takes() {
+        let mut command = Command::new("cargo");
+        let text = announcement("building", "about 10 minutes on 2 cores", command.arg("build"));
+        assert_eq!(text, "==> building (about 10 minutes on 2 cores): cargo build");
+    }
+
+    #[test]
+    fn a_failed_command_is_an_error_with_its_title_and_its_status() {
+        let error = run_long("building", "about a second", &mut Command::new("false")).expect_err("it fails");
+        assert_eq!(error.to_string(), "building: `false` ended with exit status: 1");
+    }
 }

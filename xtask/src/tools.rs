@@ -14,7 +14,7 @@ pub(crate) fn command(name: &str, version: &str, options: &[&str]) -> Result<Com
     if !program.exists() {
         let mut install = workspace::cargo();
         install.args(["install", name, "--locked", "--version", version, "--root"]).arg(&home).args(options);
-        step::run(&format!("installing {name} (once, takes minutes)"), &mut install)?;
+        step::run_long(&format!("installing {name}"), "once, minutes", &mut install)?;
     }
     let mut command = Command::new(program);
     command.current_dir(workspace::root());

@@ -2,6 +2,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 
@@ -17,7 +18,15 @@ pub(crate) struct Options {
     serve: Vec<String>,
 }
 
+/// What is printed first: the steps, and the time of them all.
+const PLAN: &str = "==> installs missing packages, installs the script runner, builds Casement and starts it. The first time takes about \
+    15 minutes on 2 cores, later times seconds";
+const BUILD_TIME: &str = "the first time about 10 minutes on 2 cores, later seconds";
+const BUILD_TIME_DEV: &str = "the first time several minutes on 2 cores, later seconds";
+
 pub(crate) fn run(options: &Options) -> Result<()> {
+    eprintln!("{PLAN}");
+    let started = Instant::now();
     packages::ensure(&[packages::RUN])?;
     script_runner::ensure()?;
     let mut build = workspace::cargo();
@@ -25,13 +34,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if !options.dev {
         build.args(["--profile", "up"]);
     }
-    step::run("building (the first time takes minutes)", &mut build)?;
+    step::run_long("building", if options.dev { BUILD_TIME_DEV } else { BUILD_TIME }, &mut build)?;
+    eprintln!("==> everything is installed and built after {}", step::readable(started.elapsed()));
 
     let profile = if options.dev { "debug" } else { "up" };
     let program = workspace::target()?.join(profile).join("casement");
     let mut serve = Command::new(&program);
     serve.arg("serve").args(&options.serve);
-    eprintln!("==> starting {} serve {}", program.display(), options.serve.join(" "));
+    let line = [&["serve".to_owned()], options.serve.as_slice()].concat().join(" ");
+    eprintln!("==> starting (the first time about 10 s, later 2 s): {} {line}", program.display());
     // The server replaces this process, so that it receives Ctrl-C and a supervisor's signals directly.
     Err(anyhow!(serve.exec()).context(format!("cannot start {}", program.display())))
 }
