@@ -2,6 +2,7 @@
 
 mod app_runtime;
 mod apps;
+mod backup;
 mod browser_connector;
 mod cluster_supervisor;
 mod config_file;
@@ -117,6 +118,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Secrets(command) => secrets::run(command).await,
         Command::Doctor(settings) => doctor::run(settings).await,
         Command::Stop(settings) => stop::run(settings).await,
+        Command::Backup(settings) => backup::create(settings).await,
+        Command::Restore(settings) => backup::restore(settings).await,
         Command::Openapi { operations, metrics } => {
             let text = match (operations, metrics) {
                 (true, _) => casement_http::operations_page(),

@@ -9,6 +9,6 @@ mod passphrase;
 pub mod private_file;
 mod stream;
 
-pub use master_keys::{MasterKeyError, MasterKeys};
+pub use master_keys::{MasterKeyError, MasterKeys, lock_key_file};
 pub use passphrase::{Passphrase, PassphraseError};
 pub use stream::SealedStreams;
