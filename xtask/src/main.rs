@@ -21,6 +21,8 @@ mod workspace;
 #[cfg(test)]
 mod dependency_rules;
 #[cfg(test)]
+mod migration_rules;
+#[cfg(test)]
 mod source_rules;
 
 use clap::{Parser, Subcommand};
