@@ -47,7 +47,8 @@ fn problem(statement: &str) -> Option<&'static str> {
     if has("DROP TABLE ") || (alters && statement.split(" DROP ").skip(1).any(drops_column)) {
         return Some("removes what the version before reads; remove it one release after its last use");
     }
-    if ["DROP TYPE ", "DROP FUNCTION ", "DROP VIEW ", "DROP SEQUENCE ", "DROP COLLATION "].iter().any(|what| has(what)) {
+    if ["DROP TYPE ", "DROP FUNCTION ", "DROP VIEW ", "DROP SEQUENCE ", "DROP COLLATION "].iter().any(|what| has(what))
+    {
         return Some("removes what the version before uses; remove it one release after its last use");
     }
     if has(" RENAME ") {

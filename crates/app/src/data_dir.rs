@@ -99,8 +99,7 @@ impl DataDir {
 
     /// Returns the id of this node, which the first start creates.
     pub(crate) fn node(&self) -> anyhow::Result<NodeId> {
-        let text =
-            self.read_or_create(NODE_ID, || NodeId::mint(&System as &dyn IdSource).to_string().into_bytes())?;
+        let text = self.read_or_create(NODE_ID, || NodeId::mint(&System as &dyn IdSource).to_string().into_bytes())?;
         let text = String::from_utf8(text).context("node-id is not text")?;
         text.trim().parse().context("node-id in the data directory is damaged")
     }
@@ -160,7 +159,10 @@ impl DataDir {
 /// Refuses a directory in which a restore is incomplete.
 pub(crate) fn ensure_restored(path: &Path) -> anyhow::Result<()> {
     if path.join(RESTORE_UNFINISHED).exists() {
-        bail!("a restore into {} was interrupted: run `casement restore` again, or remove the directory", path.display());
+        bail!(
+            "a restore into {} was interrupted: run `casement restore` again, or remove the directory",
+            path.display()
+        );
     }
     Ok(())
 }

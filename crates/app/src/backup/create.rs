@@ -118,12 +118,7 @@ impl Backup<'_> {
     }
 
     /// Copies the blobs that are not in `parts` yet.
-    async fn copy_new(
-        &self,
-        blobs: &LocalBlobs,
-        parts: &mut Vec<Part>,
-        progress: &mut Progress,
-    ) -> anyhow::Result<()> {
+    async fn copy_new(&self, blobs: &LocalBlobs, parts: &mut Vec<Part>, progress: &mut Progress) -> anyhow::Result<()> {
         let copied: BTreeSet<String> = parts.iter().filter_map(Part::blob).map(str::to_owned).collect();
         for (key, _) in blobs.list("").await? {
             if copied.contains(&key) {

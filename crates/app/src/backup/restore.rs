@@ -131,7 +131,10 @@ impl Backup {
         print("restoring blobs");
         for part in self.manifest.blobs() {
             let key = part.blob().context("a part is no blob")?;
-            blobs.put(key, content(&self.folder, part)?).await.with_context(|| format!("cannot restore {}", part.name))?;
+            blobs
+                .put(key, content(&self.folder, part)?)
+                .await
+                .with_context(|| format!("cannot restore {}", part.name))?;
         }
         Ok(())
     }

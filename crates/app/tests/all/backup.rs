@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -76,7 +78,8 @@ impl Place {
 /// Returns the backups of releases, the oldest first.
 fn released() -> anyhow::Result<Vec<PathBuf>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/backups");
-    let mut found: Vec<PathBuf> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    let mut found: Vec<PathBuf> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
     found.retain(|path| path.is_dir());
     found.sort_unstable();
     ensure!(!found.is_empty(), "there is no backup of a release");
@@ -156,6 +159,50 @@ fn a_backup_of_a_running_server_is_a_complete_installation_elsewhere() -> anyhow
     restored.get(&format!("/browsers/{}", session.id()))?.expect(404)?;
     assert_eq!(end_reason(&restored, session.id())?, "crashed");
     assert_eq!(end_reason(&server, session.id())?, "", "the session of the first server continues");
+    Ok(())
+}
+
+#[test]
+fn a_backup_during_uploads_and_deletions_has_the_bytes_of_every_row() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    let archive = zip(&[
+        ("manifest.json", r#"{"manifest_version":3,"name":"x","version":"1"}"#),
+        ("filler", &"x".repeat(1 << 20)),
+    ])?;
+    let upload = |name: &str| send(&server, form("/extensions", &[("name", name)], &[("file", &archive)]));
+    for n in 0..30 {
+        upload(&format!("stays-{n}"))?.expect(201)?;
+    }
+    let (place, done) = (Place::new()?, AtomicBool::new(false));
+
+    thread::scope(|scope| {
+        let churn = scope.spawn(|| -> anyhow::Result<u32> {
+            let mut count = 0;
+            while !done.load(Ordering::Relaxed) {
+                upload("comes-and-goes")?.expect(201)?;
+                server.delete("/extensions/comes-and-goes")?.expect(204)?;
+                count += 1;
+            }
+            Ok(count)
+        });
+        let made = (0..5).try_for_each(|n| ok(place.back_up(&server, &format!("backup-{n}"))?).map(drop));
+        done.store(true, Ordering::Relaxed);
+        let count = churn.join().map_err(|_| anyhow::anyhow!("the uploads panicked"))??;
+        ensure!(count > 5, "only {count} extensions came and went");
+        made
+    })?;
+
+    for n in 0..5 {
+        ok(place.restore(&place.path(&format!("backup-{n}")), &[])?)?;
+        let restored = place.serve()?;
+        let listed = restored.get("/extensions?limit=100")?.expect(200)?.json()?;
+        let listed = listed.as_array().context("a list")?.clone();
+        ensure!(listed.len() >= 30, "{n}: {} extensions", listed.len());
+        for extension in listed {
+            let id = extension["id"].as_str().context("an id")?;
+            ensure!(download(&restored, &format!("/extensions/{id}"))? == archive, "{n}: {extension}");
+        }
+    }
     Ok(())
 }
 
