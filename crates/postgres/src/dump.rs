@@ -145,7 +145,7 @@ async fn connect(config: &DatabaseConfig) -> Result<(Client, JoinHandle<()>), Du
 ///
 /// # Errors
 /// [`DumpError::Database`].
-pub async fn is_empty(config: &DatabaseConfig) -> Result<bool, DumpError> {
+pub async fn database_is_empty(config: &DatabaseConfig) -> Result<bool, DumpError> {
     let (client, driver) = connect(config).await?;
     let found = "SELECT NOT EXISTS (
         SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -216,6 +216,7 @@ impl DumpPrograms {
     fn command(&self, program: &str, config: &Config) -> Command {
         let mut command = Command::new(self.0.program(program));
         command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C").envs(environment(config));
+        command.arg("--no-password");
         let name = config.get_dbname().or(config.get_user()).unwrap_or_default();
         command.arg(format!("--dbname=postgresql:///{}", url_encode(name)));
         command.current_dir("/").stderr(Stdio::piped()).kill_on_drop(true);
@@ -290,7 +291,7 @@ mod tests {
         let programs = DumpPrograms(Binaries { dir: "/bin".into(), major: 15 });
         let command = programs.command("pg_dump", config.connect_config());
         let arguments: Vec<_> = command.as_std().get_args().map(|word| word.to_string_lossy()).collect();
-        assert_eq!(arguments, ["--dbname=postgresql:///a%20b"]);
+        assert_eq!(arguments, ["--no-password", "--dbname=postgresql:///a%20b"]);
         let of = |name: &str| {
             let mut all = command.as_std().get_envs();
             all.find(|(found, _)| *found == name).and_then(|(_, value)| value?.to_str())

@@ -53,7 +53,7 @@ pub use credential::PgCredentials;
 pub use credential_provider::PgCredentialProviders;
 pub use database::{BadDatabaseUrl, Database, DatabaseConfig};
 pub use deployment::{PgDeployments, PgLines, apps_channel};
-pub use dump::{DumpError, DumpPrograms, Snapshot, is_empty};
+pub use dump::{DumpError, DumpPrograms, Snapshot, database_is_empty};
 pub use extension::PgExtensions;
 pub use invocation::PgInvocations;
 pub use migrate::{MigrateError, knows_schema, migrate, revert_all};

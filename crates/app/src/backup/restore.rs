@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use casement_domain::blob::BlobStore as _;
-use casement_postgres::{Cluster, ClusterConfig, DatabaseConfig, DumpPrograms, is_empty, migrate};
+use casement_postgres::{Cluster, ClusterConfig, DatabaseConfig, DumpPrograms, database_is_empty, migrate};
 
 use super::manifest::Manifest;
 use super::part::{content, open_file, verify};
@@ -78,7 +78,7 @@ impl Database {
     /// Returns the database of this URL, which must be empty.
     async fn elsewhere(url: &str) -> anyhow::Result<Self> {
         let config = DatabaseConfig::parse(url).context("the database URL")?;
-        ensure!(is_empty(&config).await?, "the database has tables already: a backup needs an empty one");
+        ensure!(database_is_empty(&config).await?, "the database has tables already: a backup needs an empty one");
         Ok(Self { config, programs: DumpPrograms::newest()?, private: None })
     }
 

@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use casement_postgres::testing::TestDatabase;
-use casement_postgres::{DumpError, DumpPrograms, Snapshot, is_empty, knows_schema, migrate};
+use casement_postgres::{DumpError, DumpPrograms, Snapshot, database_is_empty, knows_schema, migrate};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::support::TestResult;
@@ -27,13 +27,13 @@ async fn a_dump_has_the_rows_of_its_snapshot_and_is_restored_into_an_empty_datab
     assert!(snapshot.blobs().await?.is_empty());
     let dump = dumped(&db, &snapshot).await?;
 
-    assert!(is_empty(copy.config()).await?);
+    assert!(database_is_empty(copy.config()).await?);
     let programs = DumpPrograms::newest()?;
     programs.restore(copy.config(), File::open(dump.path())?).await?;
 
     assert_eq!(copy.rows("SELECT name FROM marks").await?, [["before"]]);
     assert!(migrate(copy.config()).await?.is_empty(), "the schema is complete");
-    assert!(!is_empty(copy.config()).await?);
+    assert!(!database_is_empty(copy.config()).await?);
     let again = programs.restore(copy.config(), File::open(dump.path())?).await;
     assert!(matches!(again, Err(DumpError::Failed { program: "pg_restore", .. })), "{again:?}");
     Ok(())
@@ -49,7 +49,7 @@ async fn a_damaged_dump_leaves_an_empty_database() -> TestResult {
     let restored = DumpPrograms::newest()?.restore(copy.config(), File::open(dump.path())?).await;
 
     assert!(matches!(restored, Err(DumpError::Failed { .. })), "{restored:?}");
-    assert!(is_empty(copy.config()).await?);
+    assert!(database_is_empty(copy.config()).await?);
     Ok(())
 }
 
