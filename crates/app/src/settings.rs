@@ -131,8 +131,8 @@ pub(crate) enum Command {
     ///
     /// Writes the database, the stored files (profiles, extensions, replays, apps) and the keys to a new folder. The
     /// server may run; without one, the private database is started for the time. The keys are sealed under a
-    /// passphrase, without which the backup cannot be restored; all else can be read by whoever has the folder. The
-    /// configuration file is not part of the backup.
+    /// passphrase, without which the backup cannot be restored. Audit records, replays and all else that is not sealed
+    /// in the database can be read by whoever has the folder. The configuration file is not part of the backup.
     Backup(BackupSettings),
     /// Restore a backup into a new data directory
     ///

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use casement_test_support::archives::zip;
+use casement_test_support::archives::{zip, zip_of};
 use casement_test_support::program::{Cdp, Options, Pages, Server, program, until};
 use serde_json::{Value, json};
 
@@ -165,10 +165,8 @@ fn a_backup_of_a_running_server_is_a_complete_installation_elsewhere() -> anyhow
 #[test]
 fn a_backup_during_uploads_and_deletions_has_the_bytes_of_every_row() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
-    let archive = zip(&[
-        ("manifest.json", r#"{"manifest_version":3,"name":"x","version":"1"}"#),
-        ("filler", &"x".repeat(1 << 20)),
-    ])?;
+    let manifest = r#"z.writestr('manifest.json', '{"manifest_version":3,"name":"x","version":"1"}')"#;
+    let archive = zip_of(&format!("{manifest}\nimport os; z.writestr('filler', os.urandom(1 << 20))"))?;
     let upload = |name: &str| send(&server, form("/extensions", &[("name", name)], &[("file", &archive)]));
     for n in 0..30 {
         upload(&format!("stays-{n}"))?.expect(201)?;
