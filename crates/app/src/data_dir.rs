@@ -76,11 +76,12 @@ impl DataDir {
         Ok(())
     }
 
-    /// Removes the marks of a restore that was cleared, and the directory.
+    /// Removes the marks of a restore that was cleared, and the directory if it is no mount point.
     pub(crate) fn discard_restore(self) -> anyhow::Result<()> {
         self.finish_restore()?;
         fs::remove_file(self.path.join(LOCK))?;
-        fs::remove_dir(&self.path).with_context(|| format!("cannot remove {}", self.path.display()))
+        let _ = fs::remove_dir(&self.path);
+        Ok(())
     }
 
     /// Marks the directory as complete.

@@ -44,9 +44,9 @@ pub(crate) async fn run(settings: RestoreSettings) -> anyhow::Result<()> {
             backup.summarize(data_dir.path(), migrations)
         }
         Err(error) => {
-            // Leaves nothing behind. What cannot be removed stays marked as incomplete.
-            clear(&data_dir).await?;
-            data_dir.discard_restore()?;
+            if let Err(also) = discard(data_dir).await {
+                print(&format!("warning: cannot remove what was restored: {also:#}"));
+            }
             Err(error)
         }
     }
@@ -58,6 +58,12 @@ async fn clear(data_dir: &DataDir) -> anyhow::Result<()> {
         cluster.stop().await?;
     }
     data_dir.clear_restore()
+}
+
+/// Leaves nothing behind. What cannot be removed stays marked as incomplete.
+async fn discard(data_dir: DataDir) -> anyhow::Result<()> {
+    clear(&data_dir).await?;
+    data_dir.discard_restore()
 }
 
 fn sealed(folder: &Path) -> anyhow::Result<Vec<u8>> {
