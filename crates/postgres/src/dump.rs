@@ -20,8 +20,8 @@ use crate::cluster::{Binaries, ClusterError, url_encode};
 use crate::column::ColumnValue;
 use crate::database::{DatabaseConfig, describe};
 
-/// The number of bytes of a program's messages that an error shows.
-const MAX_MESSAGE_BYTES: usize = 2000;
+/// The number of characters of a program's messages that an error shows.
+const MAX_MESSAGE_CHARS: usize = 2000;
 
 /// Why a database cannot be dumped or restored.
 #[derive(Debug, thiserror::Error)]
@@ -267,13 +267,9 @@ async fn beginning(mut stream: impl AsyncRead + Unpin) -> String {
 
 /// Removes the lines of a program's messages that quote statements or rows.
 fn without_values(text: &str) -> String {
-    let quotes = |line: &&str| {
-        let line = line.trim_start();
-        !["DETAIL:", "CONTEXT:", "Command was:", "STATEMENT:"].iter().any(|head| line.contains(head))
-    };
-    let mut message = text.lines().filter(quotes).collect::<Vec<_>>().join("; ");
-    message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
-    message
+    let is_harmless =
+        |line: &&str| !["DETAIL:", "CONTEXT:", "Command was:", "STATEMENT:"].iter().any(|head| line.contains(head));
+    text.lines().filter(is_harmless).collect::<Vec<_>>().join("; ").chars().take(MAX_MESSAGE_CHARS).collect()
 }
 
 async fn ended(program: &'static str, child: &mut Child, message: String) -> Result<(), DumpError> {
@@ -304,6 +300,6 @@ mod tests {
     fn messages_of_programs_lose_the_lines_that_quote_rows() {
         let text = "pg_restore: error: COPY failed\nDETAIL:  Key (name)=(secret) exists.\nCONTEXT:  COPY a, line 1";
         assert_eq!(without_values(text), "pg_restore: error: COPY failed");
-        assert_eq!(without_values(&"ä".repeat(MAX_MESSAGE_BYTES)).len(), MAX_MESSAGE_BYTES);
+        assert_eq!(without_values(&"ä".repeat(2 * MAX_MESSAGE_CHARS)), "ä".repeat(MAX_MESSAGE_CHARS));
     }
 }

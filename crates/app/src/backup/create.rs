@@ -40,11 +40,12 @@ pub(crate) async fn run(settings: BackupSettings) -> anyhow::Result<()> {
     let beside = Store::open_unchanged(&settings.store).await?;
     let written = until_interrupted(async {
         let folder = target.create()?;
-        let backup = Backup { folder: folder.path(), data_dir: &data_dir, store: &beside.store, programs: &programs };
+        let backup =
+            Backup { folder: folder.temporary_path(), data_dir: &data_dir, store: &beside.store, programs: &programs };
         let (manifest, secrets) = backup.write().await?;
         let text = manifest.text()?;
-        std::io::Write::write_all(&mut create_file(folder.path(), MANIFEST)?, &text)?;
-        create_file(folder.path(), SECRETS)?.write_all(&secrets.seal(&passphrase, &text)?)?;
+        create_file(folder.temporary_path(), MANIFEST)?.write_all(&text)?;
+        create_file(folder.temporary_path(), SECRETS)?.write_all(&secrets.seal(&passphrase, &text)?)?;
         print("writing everything to the disk");
         Ok((folder.finish()?, manifest))
     })

@@ -77,7 +77,7 @@ pub(super) struct NewFolder {
 }
 
 impl NewFolder {
-    pub(super) fn path(&self) -> &Path {
+    pub(super) fn temporary_path(&self) -> &Path {
         &self.target.unfinished
     }
 
@@ -127,7 +127,7 @@ mod tests {
         let path = place.root.path().join("backup");
         fs::create_dir(&path)?;
         let folder = place.target("backup")?.create()?;
-        fs::write(folder.path().join("a"), "a")?;
+        fs::write(folder.temporary_path().join("a"), "a")?;
         assert!(place.target("backup")?.create().is_err(), "another command writes it");
         drop(folder);
         assert_eq!(fs::read_dir(place.root.path())?.count(), 2, "an abandoned one is removed");
@@ -136,7 +136,7 @@ mod tests {
         fs::create_dir(place.root.path().join("backup.unfinished"))?;
         fs::write(place.root.path().join("backup.unfinished/b"), "b")?;
         let folder = place.target("backup")?.create()?;
-        fs::write(folder.path().join("a"), "a")?;
+        fs::write(folder.temporary_path().join("a"), "a")?;
         let finished = folder.finish()?;
         assert_eq!(fs::read_dir(finished)?.count(), 1);
         assert_eq!(fs::read_dir(place.root.path())?.count(), 2);

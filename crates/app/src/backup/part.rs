@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     async fn written(folder: &Path, content: &'static [u8]) -> Part {
-        let mut progress = Progress::begin("test");
+        let mut progress = Progress::new("test");
         let writer = PartWriter::create(folder, "blobs/a/b".to_owned(), &mut progress).expect("a file");
         let content = stream::iter([Ok(Bytes::from_static(content))]).boxed();
         writer.write_stream(content).await.expect("written")
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(part.size_bytes, 7);
         for (content, is_right) in [("content", true), ("contents", false), ("conten", false), ("CONTENT", false)] {
             fs::write(&path, content).expect("written");
-            let verified = verify(folder.path(), &part, &mut Progress::begin("test")).await;
+            let verified = verify(folder.path(), &part, &mut Progress::new("test")).await;
             assert_eq!(verified.is_ok(), is_right, "{content}");
         }
     }
@@ -173,10 +173,10 @@ mod tests {
         let path = folder.path().join("blobs/a/b");
         fs::rename(&path, folder.path().join("elsewhere")).expect("renamed");
         std::os::unix::fs::symlink(folder.path().join("elsewhere"), &path).expect("a link");
-        assert!(verify(folder.path(), &part, &mut Progress::begin("test")).await.is_err());
+        assert!(verify(folder.path(), &part, &mut Progress::new("test")).await.is_err());
         fs::remove_file(&path).expect("removed");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
             .expect("a pipe");
-        assert!(verify(folder.path(), &part, &mut Progress::begin("test")).await.is_err());
+        assert!(verify(folder.path(), &part, &mut Progress::new("test")).await.is_err());
     }
 }

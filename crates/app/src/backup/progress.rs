@@ -21,6 +21,11 @@ impl Progress {
     /// Begins a step and prints it.
     pub(super) fn begin(step: &'static str) -> Self {
         print(step);
+        Self::new(step)
+    }
+
+    /// Begins a step without printing it.
+    pub(super) fn new(step: &'static str) -> Self {
         Self { step, bytes: 0, next: next() }
     }
 
