@@ -67,8 +67,8 @@ impl DataDir {
 
     /// Removes everything that an incomplete restore has written.
     pub(crate) fn clear_restore(&self) -> anyhow::Result<()> {
-        let kept = |entry: &fs::DirEntry| [LOCK, RESTORE_UNFINISHED].iter().any(|name| entry.file_name() == *name);
-        for entry in fs::read_dir(&self.path)?.collect::<Result<Vec<_>, _>>()?.iter().filter(|entry| !kept(entry)) {
+        let is_mark = |entry: &fs::DirEntry| [LOCK, RESTORE_UNFINISHED].iter().any(|name| entry.file_name() == *name);
+        for entry in fs::read_dir(&self.path)?.collect::<Result<Vec<_>, _>>()?.iter().filter(|entry| !is_mark(entry)) {
             let path = entry.path();
             let removed = if entry.file_type()?.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             removed.with_context(|| format!("cannot remove {}", path.display()))?;

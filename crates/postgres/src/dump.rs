@@ -259,10 +259,10 @@ async fn messages(child: &mut Child) -> String {
 
 /// Returns the beginning of a stream, and reads the rest too, so that its writer does not block.
 async fn beginning(mut stream: impl AsyncRead + Unpin) -> String {
-    let mut kept = Vec::new();
-    let _ = (&mut stream).take(16 << 10).read_to_end(&mut kept).await;
+    let mut beginning = Vec::new();
+    let _ = (&mut stream).take(16 << 10).read_to_end(&mut beginning).await;
     let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
-    String::from_utf8_lossy(&kept).into_owned()
+    String::from_utf8_lossy(&beginning).into_owned()
 }
 
 /// Removes the lines of a program's messages that quote statements or rows.
