@@ -30,6 +30,8 @@ mod dependency_rules;
 #[cfg(test)]
 mod docs_links;
 #[cfg(test)]
+mod migration_rules;
+#[cfg(test)]
 mod source_rules;
 
 use clap::{Parser, Subcommand};

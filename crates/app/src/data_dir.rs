@@ -13,6 +13,17 @@ use rustix::fs::FlockOperation;
 use crate::system::System;
 
 const DEFAULT_POOL_WANTED: &str = "default-pool-wanted";
+const API_KEY: &str = "api-key";
+const LOCK: &str = "lock";
+const NODE_ID: &str = "node-id";
+const TOKEN_KEY: &str = "token-key";
+/// Exists while a restore is incomplete.
+const RESTORE_UNFINISHED: &str = "restore-unfinished";
+/// The file of the master keys, if no variable gives them.
+pub(crate) const MASTER_KEY: &str = "master-key";
+/// The files that an installation keeps when it moves: what opens its sealed values, its URLs and its API, and the
+/// identity to which its sessions belong.
+pub(crate) const SECRET_FILES: [&str; 4] = [API_KEY, MASTER_KEY, NODE_ID, TOKEN_KEY];
 
 /// A data directory that this process has locked.
 pub(crate) struct DataDir {
@@ -22,9 +33,18 @@ pub(crate) struct DataDir {
 
 impl DataDir {
     /// Locks the directory; creates it if it is missing.
+    ///
+    /// # Errors
+    /// If another server uses it, or a restore into it is incomplete.
     pub(crate) fn take(path: PathBuf) -> anyhow::Result<Self> {
+        let taken = Self::lock(path)?;
+        ensure_restored(&taken.path)?;
+        Ok(taken)
+    }
+
+    fn lock(path: PathBuf) -> anyhow::Result<Self> {
         make(&path)?;
-        let lock_path = path.join("lock");
+        let lock_path = path.join(LOCK);
         let lock =
             private_file::open(&lock_path, false).with_context(|| format!("cannot open {}", lock_path.display()))?;
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -33,25 +53,61 @@ impl DataDir {
         Ok(Self { path, _lock: lock.into() })
     }
 
+    /// Locks a directory without data, and marks it as incomplete.
+    ///
+    /// # Errors
+    /// See [`check_restorable`].
+    pub(crate) fn take_for_restore(path: PathBuf) -> anyhow::Result<Self> {
+        check_restorable(&path)?;
+        let taken = Self::lock(path)?;
+        check_restorable(&taken.path)?;
+        write_whole(&taken.path.join(RESTORE_UNFINISHED), b"")?;
+        Ok(taken)
+    }
+
+    /// Removes everything that an incomplete restore has written.
+    pub(crate) fn clear_restore(&self) -> anyhow::Result<()> {
+        let is_mark = |entry: &fs::DirEntry| [LOCK, RESTORE_UNFINISHED].iter().any(|name| entry.file_name() == *name);
+        for entry in fs::read_dir(&self.path)?.collect::<Result<Vec<_>, _>>()?.iter().filter(|entry| !is_mark(entry)) {
+            let path = entry.path();
+            let removed = if entry.file_type()?.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the marks of a restore that was cleared, and the directory if it is no mount point.
+    pub(crate) fn discard_restore(self) -> anyhow::Result<()> {
+        self.finish_restore()?;
+        fs::remove_file(self.path.join(LOCK))?;
+        let _ = fs::remove_dir(&self.path);
+        Ok(())
+    }
+
+    /// Marks the directory as complete.
+    pub(crate) fn finish_restore(&self) -> anyhow::Result<()> {
+        fs::remove_file(self.path.join(RESTORE_UNFINISHED))?;
+        Ok(fs::File::open(&self.path)?.sync_all()?)
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     pub(crate) fn key_file(&self) -> PathBuf {
-        self.path.join("api-key")
+        self.path.join(API_KEY)
     }
 
     /// Returns the id of this node, which the first start creates.
     pub(crate) fn node(&self) -> anyhow::Result<NodeId> {
-        let text =
-            self.read_or_create("node-id", || NodeId::mint(&System as &dyn IdSource).to_string().into_bytes())?;
+        let text = self.read_or_create(NODE_ID, || NodeId::mint(&System as &dyn IdSource).to_string().into_bytes())?;
         let text = String::from_utf8(text).context("node-id is not text")?;
         text.trim().parse().context("node-id in the data directory is damaged")
     }
 
     /// Returns the key that signs session tokens. The first start creates it, so that URLs stay valid after a restart.
     pub(crate) fn token_key(&self) -> anyhow::Result<[u8; 32]> {
-        let bytes = self.read_or_create("token-key", || System.secret_bytes().to_vec())?;
+        let bytes = self.read_or_create(TOKEN_KEY, || System.secret_bytes().to_vec())?;
         bytes.try_into().map_err(|_| anyhow::anyhow!("token-key in the data directory is damaged"))
     }
 
@@ -101,6 +157,31 @@ impl DataDir {
     }
 }
 
+/// Refuses a directory in which a restore is incomplete.
+pub(crate) fn ensure_restored(path: &Path) -> anyhow::Result<()> {
+    if path.join(RESTORE_UNFINISHED).exists() {
+        bail!(
+            "a restore into {} was interrupted: run `casement restore` again, or remove the directory",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Checks that a backup can be restored into a directory: it is missing, empty, or has an incomplete restore.
+pub(crate) fn check_restorable(path: &Path) -> anyhow::Result<()> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let names: Vec<_> = entries.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<_>>()?;
+    if !names.iter().any(|name| name == RESTORE_UNFINISHED) && names.iter().any(|name| name != LOCK) {
+        bail!("{} has files already: a backup is restored into a new directory", path.display());
+    }
+    Ok(())
+}
+
 /// Creates the directory if it is missing, and checks that this user owns it.
 pub(crate) fn make(path: &Path) -> anyhow::Result<()> {
     // Sandboxes' users must be able to pass through; files with secrets have permissions of their own.
@@ -142,4 +223,42 @@ pub(crate) fn control_socket(data_dir: &Path) -> PathBuf {
 /// Replaces a file atomically; only its owner can read it.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     private_file::replace(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_incomplete_restore_is_refused_by_other_commands_and_repeated() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("data");
+        let killed = DataDir::take_for_restore(path.clone())?;
+        write_whole(&path.join(MASTER_KEY), b"a key")?;
+        drop(killed);
+
+        let refused = DataDir::take(path.clone()).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("was interrupted"), "{refused}");
+        let again = DataDir::take_for_restore(path.clone())?;
+        again.clear_restore()?;
+        assert!(!path.join(MASTER_KEY).exists());
+        again.finish_restore()?;
+        drop(again);
+        assert!(DataDir::take(path.clone()).is_ok());
+        DataDir::take_for_restore(path.clone())?.discard_restore()?;
+        assert!(!path.exists());
+        Ok(())
+    }
+
+    #[test]
+    fn a_directory_with_data_is_not_restored_into() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let data_dir = DataDir::take(folder.path().join("data"))?;
+        data_dir.token_key()?;
+        let path = data_dir.path().to_owned();
+        drop(data_dir);
+        assert!(DataDir::take_for_restore(path.clone()).is_err());
+        assert_eq!(fs::read_dir(path)?.count(), 2, "the lock and the key");
+        Ok(())
+    }
 }

@@ -2,6 +2,7 @@
 
 mod app_runtime;
 mod apps;
+mod backup;
 mod browser_connector;
 mod call_traces;
 mod cluster_supervisor;
@@ -125,6 +126,8 @@ async fn run(command: Command, traces: Option<RecordedTraces>) -> anyhow::Result
         Command::Secrets(command) => secrets::run(command).await,
         Command::Doctor(settings) => doctor::run(settings).await,
         Command::Stop(settings) => stop::run(settings).await,
+        Command::Backup(settings) => backup::create(settings).await,
+        Command::Restore(settings) => backup::restore(settings).await,
         Command::Openapi { operations, metrics } => {
             let text = match (operations, metrics) {
                 (true, _) => casement_http::operations_page(),

@@ -44,7 +44,7 @@ const REFUSED_LIMIT: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
 const SECONDS: [f64; 12] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 /// Disables core dumps of this process and of the database that it starts, because their memory holds secrets.
-fn no_core_dumps() -> anyhow::Result<()> {
+pub(crate) fn no_core_dumps() -> anyhow::Result<()> {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     rustix::process::setrlimit(rustix::process::Resource::Core, none).context("cannot disable core dumps")
 }

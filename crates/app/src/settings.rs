@@ -149,6 +149,19 @@ pub(crate) enum Command {
     Doctor(DoctorSettings),
     /// Stop the server; sessions continue and are adopted by its next start
     Stop(StopSettings),
+    /// Back this installation up; sessions continue
+    ///
+    /// Writes the database, the stored files (profiles, extensions, replays, apps) and the keys to a new folder. The
+    /// server may run; without one, the private database is started for the time. The keys are sealed under a
+    /// passphrase, without which the backup cannot be restored. Audit records, replays and all else that is not sealed
+    /// in the database can be read by whoever has the folder. The configuration file is not part of the backup.
+    Backup(BackupSettings),
+    /// Restore a backup into a new data directory
+    ///
+    /// Checks the whole backup first. The data directory must be missing or empty, and so must be the database that
+    /// --database-url names. API keys, URLs and sealed values stay valid; the next start of the server ends the
+    /// sessions that ran when the backup was made.
+    Restore(RestoreSettings),
     /// Print the OpenAPI document
     Openapi {
         /// Print the table of operations instead, as Markdown
@@ -236,6 +249,32 @@ pub(crate) struct StopSettings {
     /// End the running sessions and invocations too
     #[arg(long)]
     pub(crate) end_sessions: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupSettings {
+    /// The folder to create; it may exist if it is empty
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// The file whose first line is the passphrase, at least 12 characters [default: asked for on the terminal, else
+    /// the first line of standard input]
+    #[arg(long, value_name = "FILE", env = "CASEMENT_PASSPHRASE_FILE")]
+    pub(crate) passphrase_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreSettings {
+    /// The folder of the backup
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// The file whose first line is the backup's passphrase [default: asked for on the terminal, else the first line
+    /// of standard input]
+    #[arg(long, value_name = "FILE", env = "CASEMENT_PASSPHRASE_FILE")]
+    pub(crate) passphrase_file: Option<PathBuf>,
 }
 
 /// The database settings of commands beside the server.

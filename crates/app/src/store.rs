@@ -8,7 +8,7 @@ use futures_util::future::OptionFuture;
 use tracing::{info, warn};
 
 use crate::cluster_supervisor::ClusterSupervisor;
-use crate::data_dir::DataDir;
+use crate::data_dir::{self, DataDir};
 use crate::settings;
 
 /// The private cluster's folder in the data directory.
@@ -24,6 +24,23 @@ pub(crate) struct Store {
 impl Store {
     /// Opens the database, starts the private cluster if no other is named, and migrates the schema.
     pub(crate) async fn open(data_dir: &Path, url: Option<&str>) -> anyhow::Result<Self> {
+        let store = Self::connect(data_dir, url).await?;
+        match migrate(&store.config).await {
+            Ok(applied) if applied.is_empty() => {}
+            Ok(applied) => info!(migrations = applied.len(), "the database schema is up to date"),
+            Err(error) => {
+                // Leaves nothing running, because there may be no other start for a long time.
+                if let Some(Err(also)) = OptionFuture::from(store.cluster.map(Cluster::stop)).await {
+                    warn!(error = %also, "the private PostgreSQL was not stopped");
+                }
+                return Err(error).context("cannot bring the database schema up to date");
+            }
+        }
+        Ok(store)
+    }
+
+    /// Opens the database, and starts the private cluster if no other is named.
+    async fn connect(data_dir: &Path, url: Option<&str>) -> anyhow::Result<Self> {
         let cluster = match url {
             Some(_) => None,
             None => {
@@ -33,37 +50,45 @@ impl Store {
         };
         let url = url.map_or_else(|| cluster.as_ref().map(Cluster::url).unwrap_or_default(), str::to_owned);
         let config = DatabaseConfig::parse(&url).context("the database URL")?;
-        let applied = match migrate(&config).await {
-            Ok(applied) => applied,
-            Err(error) => {
-                // Leaves nothing running, because there may be no other start for a long time.
-                if let Some(Err(also)) = OptionFuture::from(cluster.map(Cluster::stop)).await {
-                    warn!(error = %also, "the private PostgreSQL was not stopped");
-                }
-                return Err(error).context("cannot bring the database schema up to date");
-            }
-        };
-        if !applied.is_empty() {
-            info!(migrations = applied.len(), "the database schema is up to date");
-        }
         Ok(Self { database: Database::new(&config), config, cluster })
     }
 
     /// Opens the database for a command beside the server: uses a running cluster, or starts it for the duration of the
     /// command.
     pub(crate) async fn open_for(settings: &settings::Store) -> anyhow::Result<StoreConnection> {
+        match Self::open_running(settings)? {
+            Some(running) => Ok(running),
+            // The lock prevents a concurrent server start, which would use the cluster that ends with this command.
+            None => {
+                let alone = DataDir::take(settings.data_dir.path()?)?;
+                let store = Self::open(alone.path(), None).await?;
+                Ok(StoreConnection { store, _alone: Some(alone) })
+            }
+        }
+    }
+
+    /// Like [`open_for`](Self::open_for), but leaves the schema as it is.
+    pub(crate) async fn open_unchanged(settings: &settings::Store) -> anyhow::Result<StoreConnection> {
+        match Self::open_running(settings)? {
+            Some(running) => Ok(running),
+            None => {
+                let alone = DataDir::take(settings.data_dir.path()?)?;
+                let store = Self::connect(alone.path(), None).await?;
+                Ok(StoreConnection { store, _alone: Some(alone) })
+            }
+        }
+    }
+
+    /// Opens the database that the settings name, or the private cluster if it runs.
+    fn open_running(settings: &settings::Store) -> anyhow::Result<Option<StoreConnection>> {
         let path = settings.data_dir.path()?;
         let url = settings.database_url.clone();
+        data_dir::ensure_restored(&path)?;
         let running = url.or_else(|| Cluster::find_running(&path.join(CLUSTER)).map(|cluster| cluster.url()));
-        if let Some(url) = running {
-            let config = DatabaseConfig::parse(&url).context("the database URL")?;
-            let store = Self { database: Database::new(&config), config, cluster: None };
-            return Ok(StoreConnection { store, _alone: None });
-        }
-        // The lock prevents a concurrent server start, which would use the cluster that ends with this command.
-        let alone = DataDir::take(path)?;
-        let store = Self::open(alone.path(), None).await?;
-        Ok(StoreConnection { store, _alone: Some(alone) })
+        let Some(url) = running else { return Ok(None) };
+        let config = DatabaseConfig::parse(&url).context("the database URL")?;
+        let store = Self { database: Database::new(&config), config, cluster: None };
+        Ok(Some(StoreConnection { store, _alone: None }))
     }
 
     /// Supervises the private cluster from now on. The returned supervisor stops it, whichever process started it.

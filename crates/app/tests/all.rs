@@ -13,6 +13,7 @@ mod all {
     mod apps_killed;
     mod apps_uploads;
     mod audit_whole;
+    mod backup;
     mod bad_database;
     mod browser_crashes;
     mod clocks;

@@ -1,6 +1,7 @@
 //! Repositories on PostgreSQL, and the private cluster.
 //!
 //! [`Cluster`] runs a private PostgreSQL if no database is configured; [`migrate`] brings the schema up to date;
+//! [`DumpPrograms`] back the database up;
 //! [`Database`] has the connections that the repositories use; [`Notifications`] receives the change feed.
 
 mod api_key;
@@ -13,6 +14,7 @@ mod credential;
 mod credential_provider;
 mod database;
 mod deployment;
+mod dump;
 mod error;
 mod extension;
 mod idle_connection;
@@ -51,9 +53,10 @@ pub use credential::PgCredentials;
 pub use credential_provider::PgCredentialProviders;
 pub use database::{BadDatabaseUrl, Database, DatabaseConfig};
 pub use deployment::{PgDeployments, PgLines, apps_channel};
+pub use dump::{DumpError, DumpPrograms, Snapshot, database_is_empty};
 pub use extension::PgExtensions;
 pub use invocation::PgInvocations;
-pub use migrate::{MigrateError, migrate, revert_all};
+pub use migrate::{MigrateError, knows_schema, migrate, revert_all};
 pub use node::PgNodes;
 pub use notify::{NotificationEvent, Notifications};
 pub use organization::PgOrganizations;

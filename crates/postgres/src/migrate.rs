@@ -68,6 +68,14 @@ fn refuse_newer(connection: &mut SyncConnection) -> diesel::migration::Result<()
     }
 }
 
+/// Returns true if this version of the program has the migration, which
+/// [`Snapshot::schema`](crate::Snapshot::schema) returns.
+#[must_use]
+pub fn knows_schema(version: &str) -> bool {
+    let known = MigrationSource::<Pg>::migrations(&MIGRATIONS).unwrap_or_default();
+    known.iter().any(|known| known.name().version() == version.into())
+}
+
 fn names(versions: &[impl ToString]) -> Vec<String> {
     versions.iter().map(ToString::to_string).collect()
 }

@@ -56,13 +56,19 @@ impl Span {
 
 impl Partitioned {
     /// Creates the partitions for rows from `now` on, and drops those that ended before `oldest`. Runs in the caller's
-    /// transaction.
+    /// transaction. Fails if another transaction locks the table.
     pub(crate) async fn tidy(
         self,
         connection: &mut AsyncPgConnection,
         now: OffsetDateTime,
         oldest: OffsetDateTime,
     ) -> Result<(), CallError> {
+        // Several nodes do this at once. One waits for the other here, where nobody else waits.
+        let alone = format!("SELECT pg_advisory_xact_lock('{}'::regclass::oid::bigint)", self.table);
+        diesel::sql_query(alone).execute(connection).await?;
+        // A dump locks all tables for minutes. Waiting for it would delay all calls that come after this one, so the work
+        // is left to the next run; until then, new rows go to `…_other`.
+        diesel::sql_query("SET LOCAL lock_timeout = '500ms'").execute(connection).await?;
         let mut first = self.span.first(now);
         for _ in 0..AHEAD {
             let next = self.span.next(first);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use casement_domain::blob::{BlobError, BlobStore};
+use casement_domain::deployment::Deployment;
 use casement_domain::session_operation::OperationError;
 use futures_util::TryStreamExt as _;
 use parking_lot::Mutex;
@@ -82,7 +83,7 @@ impl Artifacts {
         let content = ReaderStream::with_capacity(tokio::fs::File::from_std(packed), CHUNK_BYTES);
         let content =
             content.map_err(|error| OperationError::Failed(format!("the build's artifact cannot be read: {error}")));
-        Ok(self.blobs.put(&key(name), Box::pin(content)).await?)
+        Ok(self.blobs.put(&Deployment::artifact_blob(name), Box::pin(content)).await?)
     }
 
     /// Returns the directory of an artifact. Unpacks it if needed.
@@ -98,7 +99,7 @@ impl Artifacts {
         if directory_of.is_dir() {
             return Ok(directory_of);
         }
-        let content = self.blobs.get(&key(name)).await?.ok_or(ArtifactError::Missing)?;
+        let content = self.blobs.get(&Deployment::artifact_blob(name)).await?.ok_or(ArtifactError::Missing)?;
         let packed = self.spooled(content).await?;
         let partial = self.directory.join(format!("{PARTIAL_PREFIX}{name}"));
         let target = directory_of.clone();
@@ -114,7 +115,7 @@ impl Artifacts {
 
     /// Returns true if the artifact exists, on this node or in the store.
     pub(crate) async fn exists(&self, name: &str) -> Result<bool, ArtifactError> {
-        Ok(self.directory.join(name).is_dir() || self.blobs.get(&key(name)).await?.is_some())
+        Ok(self.directory.join(name).is_dir() || self.blobs.get(&Deployment::artifact_blob(name)).await?.is_some())
     }
 
     /// Returns the artifacts on this node and in the store, with the time of each: the earlier one of both.
@@ -122,8 +123,8 @@ impl Artifacts {
         let directory = self.directory.clone();
         let mut list_all =
             tokio::task::spawn_blocking(move || unpacked(&directory)).await.map_err(io::Error::other)??;
-        for (key, since) in self.blobs.list(KEY_PREFIX).await? {
-            let Some(name) = key.strip_prefix(KEY_PREFIX) else { continue };
+        for (key, since) in self.blobs.list(Deployment::ARTIFACT_BLOBS).await? {
+            let Some(name) = key.strip_prefix(Deployment::ARTIFACT_BLOBS) else { continue };
             let known = list_all.entry(name.to_owned()).or_insert(since);
             *known = since.min(*known);
         }
@@ -134,7 +135,7 @@ impl Artifacts {
     pub(crate) async fn discard(&self, name: &str) -> Result<(), ArtifactError> {
         let directory_of = self.directory.join(name);
         tokio::task::spawn_blocking(move || remove(&directory_of)).await.map_err(io::Error::other)??;
-        Ok(self.blobs.delete(&key(name)).await?)
+        Ok(self.blobs.delete(&Deployment::artifact_blob(name)).await?)
     }
 
     async fn spooled(
@@ -160,12 +161,6 @@ impl Artifacts {
 const PARTIAL_PREFIX: &str = "half-";
 
 /// The key prefix in the blob store.
-const KEY_PREFIX: &str = "artifacts/";
-
-fn key(name: &str) -> String {
-    format!("{KEY_PREFIX}{name}")
-}
-
 /// Returns the unpacked artifacts of a directory with their modification times.
 fn unpacked(directory: &Path) -> io::Result<HashMap<String, OffsetDateTime>> {
     let mut found = HashMap::new();

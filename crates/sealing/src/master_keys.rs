@@ -226,6 +226,14 @@ fn no_key(error: MasterKeyError) -> SealError {
     SealError::NoKey(error.to_string())
 }
 
+/// Locks the key file of a data directory until the result is dropped: no key is added or removed meanwhile.
+///
+/// # Errors
+/// If the lock cannot be taken.
+pub fn lock_key_file(data_dir: &Path) -> Result<fs::File, MasterKeyError> {
+    lock(&data_dir.join(FILE))
+}
+
 /// Locks the key file until the result is dropped.
 fn lock(path: &Path) -> Result<fs::File, MasterKeyError> {
     let path = &path.with_file_name(LOCK);

@@ -142,6 +142,15 @@ impl Deployment {
 
     /// The prefix of the blob keys of all archives.
     pub const BLOBS: &str = "deployments/";
+
+    /// Returns the blob key of a build's artifact.
+    #[must_use]
+    pub fn artifact_blob(artifact: &str) -> String {
+        format!("{}{artifact}", Self::ARTIFACT_BLOBS)
+    }
+
+    /// The prefix of the blob keys of all artifacts.
+    pub const ARTIFACT_BLOBS: &str = "artifacts/";
 }
 
 /// An app at one version, registered by a deployment.

@@ -70,9 +70,15 @@ impl ReplayArchive {
         Ok((size_bytes > room).then(why))
     }
 
+    /// Returns the blob key of a video.
+    #[must_use]
+    pub fn blob(session: SessionId, id: ReplayId) -> String {
+        format!("{BLOBS}{session}/{id}")
+    }
+
     /// Stores the bytes of a video; its recording is settled afterwards.
     pub(super) async fn put(&self, session: SessionId, id: ReplayId, video: ByteStream) -> Result<(), BlobError> {
-        self.blobs.put(&blob(session, id), video).await
+        self.blobs.put(&Self::blob(session, id), video).await
     }
 
     /// Returns a part of a stored video.
@@ -84,7 +90,7 @@ impl ReplayArchive {
         length: u64,
     ) -> Result<ByteStream, OperationError> {
         let unreadable = || OperationError::Failed(format!("the film of recording {} cannot be read", replay.id));
-        match self.blobs.get_part(&blob(session, replay.id), offset, length).await {
+        match self.blobs.get_part(&Self::blob(session, replay.id), offset, length).await {
             Ok(found) => found.ok_or_else(unreadable),
             Err(BlobError::Content(error)) => Err(error),
             Err(BlobError::Store(_)) => Err(unreadable()),
@@ -109,7 +115,7 @@ impl ReplayArchive {
             }
             for (session, id) in outdated {
                 // The bytes are deleted first: while the row exists, the deletion is retried.
-                self.blobs.delete(&blob(session, id)).await?;
+                self.blobs.delete(&Self::blob(session, id)).await?;
                 self.rows.forget(id).await.map_err(store)?;
             }
         }
@@ -125,7 +131,7 @@ impl ReplayArchive {
             let ids: Vec<_> = some.iter().map(|(_, id)| *id).collect();
             let stored = self.rows.stored(&ids).await.map_err(store)?;
             for (session, id) in some.iter().filter(|(_, id)| !stored.contains(id)) {
-                self.blobs.delete(&blob(*session, *id)).await?;
+                self.blobs.delete(&Self::blob(*session, *id)).await?;
             }
         }
         Ok(())
@@ -134,11 +140,6 @@ impl ReplayArchive {
 
 fn store(error: StoreError) -> BlobError {
     BlobError::Store(Box::new(error))
-}
-
-/// Returns the blob key of a video.
-fn blob(session: SessionId, id: ReplayId) -> String {
-    format!("{BLOBS}{session}/{id}")
 }
 
 /// Parses the blob key of a video.

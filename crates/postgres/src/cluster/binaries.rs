@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::error::ClusterError;
+use super::initdb::version_of;
 
 /// The oldest supported PostgreSQL. Collations that ignore case need 12, tests run from 15 on, and 14 is the oldest
 /// version that is still maintained.
@@ -52,6 +53,14 @@ impl Binaries {
         let majors: BTreeSet<u32> = all.iter().map(|found| found.major).collect();
         let available = majors.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         Err(ClusterError::OtherMajor { data_dir: data_dir.to_owned(), found: wanted.to_owned(), available })
+    }
+
+    /// The PostgreSQL with the major version that created the cluster in a data directory.
+    pub(crate) fn of_cluster(data_dir: &Path) -> Result<Self, ClusterError> {
+        match version_of(data_dir)? {
+            Some(version) => Self::of_major(&version, data_dir),
+            None => Err(ClusterError::NotACluster(data_dir.to_owned())),
+        }
     }
 
     /// The path of one program.

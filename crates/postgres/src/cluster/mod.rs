@@ -209,7 +209,7 @@ pub(crate) fn url_of(socket_dir: &Path, database: &str) -> String {
     format!("postgresql:///{database}?host={host}&user={ROLE}")
 }
 
-fn url_encode(text: &str) -> String {
+pub(crate) fn url_encode(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }

@@ -11,7 +11,7 @@ use pretty_assertions::assert_eq;
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
 
-use crate::support::TestResult;
+use crate::support::{Held, TestResult};
 use crate::world::{Fault, World, key_id, user_id};
 
 pub(super) fn entry(n: u32) -> AuditEntry {
@@ -188,6 +188,23 @@ async fn months_are_made_ahead_and_dropped_when_they_are_too_old_and_lose_no_rec
     audit.tidy(months(3), months(1)).await?;
     assert_eq!(found(&audit, |_| ()).await?, []);
     assert!(!world.db.rows(PARTITIONS).await?.contains(&name(NOON)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dump_that_reads_the_records_does_not_make_other_calls_wait() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    // What `pg_dump` holds until its end.
+    let dump = Held::begin(&world.db, "LOCK TABLE audit_records IN ACCESS SHARE MODE").await?;
+
+    let refused = audit.tidy(NOON, NOON).await;
+
+    assert!(format!("{refused:?}").contains("lock timeout"), "{refused:?}");
+    audit.append(&[entry(1)]).await?;
+    dump.commit().await?;
+    audit.tidy(NOON, NOON).await?;
+    assert_eq!(found(&audit, |_| ()).await?, [record(1)]);
     Ok(())
 }
 

@@ -7,6 +7,7 @@ mod cluster;
 mod credential_providers;
 mod credentials;
 mod database;
+mod dumps;
 mod extensions;
 mod keys;
 mod migrations;

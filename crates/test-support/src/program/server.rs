@@ -69,6 +69,8 @@ pub struct Options {
     pub log_is_full: bool,
     /// Further environment variables. The variables `CASEMENT_…` of the test itself are not inherited.
     pub variables: Vec<(String, String)>,
+    /// A data directory to move to the server's place, such as a restored one.
+    pub data_dir: Option<PathBuf>,
     /// The database and the key of another server, to use instead of own ones; see [`Server::another`].
     pub beside: Option<StoreConnection>,
 }
@@ -132,8 +134,11 @@ impl Server {
         // Sandboxes run as users of their own, which must be able to pass through. Sockets need short paths.
         let open = Permissions::from_mode(0o711);
         let root = tempfile::Builder::new().prefix("casement-e2e-").permissions(open).tempdir_in("/tmp")?;
-        if options.has_private_cluster() && !options.first_start {
-            cluster_template::copy_to(&root.path().join("data"))?;
+        let data_dir = root.path().join("data");
+        match &options.data_dir {
+            Some(prepared) => fs::rename(prepared, data_dir).context("cannot move the data directory")?,
+            None if options.has_private_cluster() && !options.first_start => cluster_template::copy_to(&data_dir)?,
+            None => {}
         }
         let (port, address) = port_at(options.listen.unwrap_or(Ipv4Addr::LOCALHOST.into()))?;
         let watchdog = Command::new("sh")
