@@ -50,9 +50,21 @@ pub fn inspect(archive: File, path: &str) -> Result<bool, ArchiveError> {
 /// # Errors
 /// If something cannot be read, or exceeds [`LIMITS`].
 pub fn pack(folder: &Path) -> io::Result<Vec<u8>> {
+    pack_without(folder, EXCLUDED)
+}
+
+/// Packs all files of a folder, like [`pack`] otherwise.
+///
+/// # Errors
+/// If something cannot be read, or exceeds [`LIMITS`].
+pub fn pack_all(folder: &Path) -> io::Result<Vec<u8>> {
+    pack_without(folder, &[])
+}
+
+fn pack_without(folder: &Path, excluded: &[&str]) -> io::Result<Vec<u8>> {
     block_on(async {
         let mut package = PackageWriter { zip: ZipFileWriter::new(Vec::new()), entries: 0, bytes: 0 };
-        for (path, name) in files_below(folder)? {
+        for (path, name) in files_below(folder, excluded)? {
             package.add(&path, name).await?;
         }
         package.zip.close().await.map_err(io::Error::other)
@@ -60,7 +72,7 @@ pub fn pack(folder: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Lists the files to pack with their names in the archive, sorted by name.
-fn files_below(folder: &Path) -> io::Result<Vec<(PathBuf, String)>> {
+fn files_below(folder: &Path, excluded: &[&str]) -> io::Result<Vec<(PathBuf, String)>> {
     let mut files = Vec::new();
     let mut folders = vec![(folder.to_path_buf(), String::new(), 0)];
     while let Some((folder, prefix, depth)) = folders.pop() {
@@ -71,7 +83,7 @@ fn files_below(folder: &Path) -> io::Result<Vec<(PathBuf, String)>> {
             let entry = entry?;
             let name =
                 entry.file_name().into_string().map_err(|name| io::Error::other(format!("{name:?} is not UTF-8")))?;
-            if EXCLUDED.contains(&name.as_str()) {
+            if excluded.contains(&name.as_str()) {
                 continue;
             }
             let (path, name) = (entry.path(), format!("{prefix}{name}"));

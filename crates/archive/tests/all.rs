@@ -336,6 +336,10 @@ fn pack_makes_the_same_archive_of_the_same_files() {
     assert_eq!(fs::read(other.path().join("main.py")).unwrap(), b"print()");
     assert!(!other.path().join("src/node_modules").exists());
     assert_eq!(package::pack(other.path()).unwrap(), packed);
+    let mut whole = tempfile::tempfile().unwrap();
+    whole.write_all(&package::pack_all(folder.path()).unwrap()).unwrap();
+    whole.rewind().unwrap();
+    assert!(package::inspect(whole, "src/node_modules/x/left").unwrap(), "pack_all leaves nothing out");
     std::os::unix::fs::symlink("..", folder.path().join("src/up")).unwrap();
     assert!(package::pack(folder.path()).is_err());
 }

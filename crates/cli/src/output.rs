@@ -78,11 +78,17 @@ fn list(records: &[Value], columns: &[&str]) -> String {
     let is_known = columns.first().is_some_and(|column| !member(first, column).is_null());
     let columns: Vec<&str> = if is_known { columns.to_vec() } else { guessed() };
     let mut table = table();
-    table.add_row(columns.iter().map(|column| column.rsplit('.').next().unwrap_or(column).to_uppercase()));
+    table.add_row(columns.iter().map(|column| title(column)));
     for record in records {
         table.add_row(columns.iter().map(|column| cell(member(record, column), MAX_CELL_CHARS)));
     }
     aligned(&table)
+}
+
+/// Returns the title of a column: the last part of its path, but the one before for a name, such as that of a pool.
+fn title(column: &str) -> String {
+    let path = column.strip_suffix(".name").unwrap_or(column);
+    path.rsplit('.').next().unwrap_or(path).to_uppercase()
 }
 
 fn table() -> Table {
@@ -132,6 +138,8 @@ mod tests {
     fn a_list_shows_its_columns_and_one_record_shows_all_fields() {
         let pool = json!({ "id": "1", "name": "fast", "config": { "size": 2 }, "x": null });
         assert_eq!(table(&json!([pool]), &["name", "config.size"]), "NAME  SIZE\nfast  2");
+        let session = json!({ "id": "1", "name": "a", "pool": { "name": "fast" } });
+        assert_eq!(table(&json!([session]), &["name", "pool.name"]), "NAME  POOL\na     fast");
         assert_eq!(table(&pool, &["name"]), "config  {\"size\":2}\nid      1\nname    fast\nx       -");
         assert_eq!(table(&json!([]), &["name"]), "");
     }

@@ -92,14 +92,13 @@ async fn upload(client: &Client, from: &Path, to: &Remote<'_>) -> anyhow::Result
     let path = if to.path.ends_with('/') { format!("{}{name}", to.path) } else { to.path.to_owned() };
     if about.is_dir() {
         let folder = from.to_owned();
-        let archive = tokio::task::spawn_blocking(move || casement_archive::package::pack(&folder)).await??;
+        let archive = tokio::task::spawn_blocking(move || casement_archive::package::pack_all(&folder)).await??;
         let mut form = Form::default();
         form.field("dest_path", &path);
         form.archive("zip_file", archive);
         let mut call = Call::new(Method::POST, ["browsers", to.session, "fs", "upload_zip"]);
         call.body = Some(form.into_body());
         client.value(call).await?;
-        progress::say("names that a build recreates, such as .git and node_modules, were not copied");
         return Ok(());
     }
     let file = tokio::fs::File::open(from).await.with_context(|| format!("cannot read {}", from.display()))?;
