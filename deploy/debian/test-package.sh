@@ -77,7 +77,11 @@ boot() {
     --directory="$tree" --boot >"$log" 2>&1 &
   container=$!
   tail --quiet --follow --sleep-interval=0.5 --lines=+1 --pid=$container "$tree/test/output"
-  wait $container || { container=; tail -n 20 "$log" >&2; return 1; }
+  if ! wait $container; then
+    container=
+    [ -s "$tree/test/output" ] || tail -n 20 "$log" >&2
+    return 1
+  fi
   container=
 }
 

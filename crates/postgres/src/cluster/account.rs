@@ -1,11 +1,14 @@
 //! The account that runs PostgreSQL: the current user, or an unprivileged account if that is root.
 
 use std::fs;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use rustix::thread::{CapabilitySet, capabilities};
 
 use super::binaries::Binaries;
 use super::error::{ClusterError, IoContext};
@@ -103,6 +106,15 @@ impl Account {
         }
     }
 
+    /// Checks that this process can tell its PostgreSQL from other processes: by its working directory, which root reads of a
+    /// process of another account with the capability `SYS_PTRACE` only. Containers have root without it.
+    pub(crate) fn check_capability(&self) -> Result<(), ClusterError> {
+        let held =
+            capabilities(None).map_err(io::Error::from).on("reading the capabilities of", Path::new("/proc/self"))?;
+        let suffices = !self.switch || held.effective.contains(CapabilitySet::SYS_PTRACE);
+        if suffices { Ok(()) } else { Err(ClusterError::NoCapability) }
+    }
+
     /// The outermost directory of the path whose mode denies access to the account.
     fn first_closed(&self, path: &Path) -> PathBuf {
         let mut way: Vec<&Path> = path.ancestors().collect();
@@ -125,6 +137,8 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
     use super::{Account, ClusterError};
 
     #[test]
@@ -146,5 +160,20 @@ mod tests {
         let refused = Account::among(shared).map_err(|refused| refused.to_string());
         assert!(refused.is_err_and(|text| text.contains("useradd --system casement") && text.contains("`postgresql`")));
         Ok(())
+    }
+
+    #[test]
+    fn only_a_switch_of_accounts_needs_the_capability_sys_ptrace() {
+        let account = |switch| Account { name: "postgres".into(), uid: 101, gid: 104, switch };
+        // Capabilities belong to a thread.
+        let checks = std::thread::spawn(move || {
+            let mut held = capabilities(None).expect("a thread reads its own");
+            held.effective.remove(CapabilitySet::SYS_PTRACE);
+            set_capabilities(None, held).expect("a thread may drop its own");
+            [true, false].map(|switch| account(switch).check_capability())
+        });
+        let [switched, own] = checks.join().expect("nothing panics");
+        assert!(switched.is_err_and(|refused| refused.to_string().contains("--cap-add SYS_PTRACE")));
+        assert!(own.is_ok());
     }
 }

@@ -41,6 +41,12 @@ pub enum ClusterError {
          `useradd --system casement`, or install the package `postgresql`"
     )]
     NoAccount,
+    /// Started as root, without the capability by which root sees the working directory of PostgreSQL.
+    #[error(
+        "root has no capability SYS_PTRACE here, without which it can't recognize its PostgreSQL; in a container add it \
+         (`--cap-add SYS_PTRACE`), or name a server with --database-url"
+    )]
+    NoCapability,
     /// The account can't enter the parent of the data directory.
     #[error(
         "the account {account} that runs PostgreSQL can't enter {}; allow it with `chmod o+x {}`, or choose a \

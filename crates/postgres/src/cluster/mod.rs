@@ -236,6 +236,7 @@ fn bring_up(config: &ClusterConfig) -> Result<Cluster, ClusterError> {
         let available = binaries.major.to_string();
         return Err(ClusterError::OtherMajor { data_dir, found: found.clone(), available });
     }
+    account.check_capability()?;
     account.check_reach(&binaries, &data_dir)?;
     let origin = if version.is_some() { Origin::Started } else { Origin::Made };
     if version.is_none() {
