@@ -176,10 +176,17 @@ const TECHNOLOGY_RULES: &[TechnologyRule] = &[
         advice: "exported telemetry goes through the TelemetryExporter port",
     },
     TechnologyRule {
-        packages: &["clap", "metrics-exporter-", "tracing-subscriber"],
+        packages: &["clap", "metrics-exporter-"],
         allowed_in: &["casement", "casement-cli", "xtask"],
         in_tests: true,
         advice: "a library reads no command line and chooses no output: let the program pass a value",
+    },
+    TechnologyRule {
+        packages: &["tracing-subscriber"],
+        // The layer of traces is an output like others, which the program sets up.
+        allowed_in: &["casement", "casement-telemetry"],
+        in_tests: true,
+        advice: "a library chooses no output: let the program set it up",
     },
     TechnologyRule {
         packages: &["anyhow"],

@@ -64,6 +64,8 @@ pub(crate) const DIST: &[Need] = &[
 /// The additional packages for the tests. The public clients are installed with pip and npm.
 pub(crate) const TEST: &[Need] = &[
     need("Python with venv", "python3-venv", Check::Succeeds(&["python3", "-c", "import venv, ensurepip"])),
+    need("curl, which the documentation uses", "curl", Check::Program("curl")),
+    need("openssl, which makes certificates", "openssl", Check::Program("openssl")),
     // The package `tinyproxy` would start a server.
     need("tinyproxy, an HTTP proxy", "tinyproxy-bin", Check::Program("tinyproxy")),
     need("keepassxc-cli, which makes KeePass databases", "keepassxc", Check::Program("keepassxc-cli")),
