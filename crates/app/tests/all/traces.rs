@@ -73,7 +73,7 @@ fn a_callers_trace_continues_through_acquire_hand_out_agent_database_and_relay()
 }
 
 #[test]
-fn the_callers_decision_not_to_trace_is_followed_and_a_share_of_other_calls_is_traced() -> anyhow::Result<()> {
+fn a_caller_may_decide_against_a_trace_and_a_share_of_other_calls_is_traced() -> anyhow::Result<()> {
     const TRACE: &str = "00112233445566778899aabbccddeeff";
     let (server, collector) = start("1")?;
     for (path, header) in [("/browsers", &*traceparent(TRACE, false)), ("/profiles", "nonsense")] {

@@ -13,7 +13,7 @@ use tokio_util::io::ReaderStream;
 use crate::client::{Call, Client, streamed};
 use crate::form::Form;
 use crate::generated::save;
-use crate::progress::{self, Transfer};
+use crate::progress::Transfer;
 use crate::server_options::ServerOptions;
 
 /// The bounds of a directory that is copied from a session.
