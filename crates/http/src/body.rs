@@ -15,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::{
     error::{ApiError, Code},
-    json,
+    json, not_supported,
 };
 
 /// The maximum size of a JSON body, in bytes: room for the largest policy and its envelope.
@@ -32,7 +32,8 @@ const MAX_QUEUED_CHUNKS: usize = 4;
 /// # Errors
 /// As [`json()`] and [`json::read`].
 pub(crate) async fn object<T: DeserializeOwned>(request: &HttpRequest, payload: &mut Payload) -> Result<T, ApiError> {
-    let (object, ignored) = json::read_with_ignored(&json(request, payload).await?)?;
+    let body = json(request, payload).await?;
+    let (object, ignored) = json::read_with_ignored(&body, |fields| not_supported::check_fields(request, fields))?;
     ignored.note(request);
     Ok(object)
 }

@@ -58,7 +58,7 @@ codes! {
     BadRequest => "bad_request", 400, "The request cannot be parsed: its JSON, its query, a header or its percent-encoding.";
     InvalidInput => "invalid_input", 400, "The request can be parsed, but a field breaks a rule; `details` names the fields and the rules.";
     InvalidCursor => "invalid_cursor", 400, "The token was not issued by this server, or belongs to other filters.";
-    NotSupported => "not_supported", 400, "The request is valid, but this installation does not support it.";
+    NotSupported => "not_supported", 400, "The request is valid, but this installation does not support it, or a field of it; 404 for an operation that only other servers have.";
     Unauthorized => "unauthorized", 401, "The credential is missing or not valid.";
     Forbidden => "forbidden", 403, "The credential is valid, but does not permit the request.";
     ProjectArchived => "project_archived", 403, "The project is archived and does not accept the change.";
@@ -220,6 +220,13 @@ impl ApiError {
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.headers.push((name, value));
+        self
+    }
+
+    /// Sets a status that replaces the code's own.
+    #[must_use]
+    pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
+        self.0.status = Some(status);
         self
     }
 

@@ -30,18 +30,22 @@ const MAX_VALUES: usize = 50_000;
 /// # Errors
 /// `bad_request` if the body is not JSON or has a duplicate key; `invalid_input` with the field for another type.
 pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    Ok(read_with_ignored(body)?.0)
+    Ok(read_with_ignored(body, |_| Ok(()))?.0)
 }
 
-/// Reads as [`read`] does, and also returns the fields that `T` does not have.
+/// Reads as [`read`] does, and also returns the fields that `T` does not have. `check` sees all fields before.
 ///
 /// # Errors
-/// As [`read`].
-pub(crate) fn read_with_ignored<T: DeserializeOwned>(body: &[u8]) -> Result<(T, IgnoredFields), ApiError> {
+/// As [`read`], and the error of `check`.
+pub(crate) fn read_with_ignored<T: DeserializeOwned>(
+    body: &[u8],
+    check: impl FnOnce(&Map<String, Value>) -> Result<(), ApiError>,
+) -> Result<(T, IgnoredFields), ApiError> {
     let mut ignored = IgnoredFields::default();
     let value = if body.is_empty() { Value::Object(Map::new()) } else { parse(body)? };
-    if !value.is_object() {
-        return Err(ApiError::field("body", FieldCode::InvalidType, "must be an object"));
+    match value.as_object() {
+        Some(fields) => check(fields)?,
+        None => return Err(ApiError::field("body", FieldCode::InvalidType, "must be an object")),
     }
     let mut note = |path: serde_ignored::Path<'_>| ignored.add(&path);
     let mut track = serde_path_to_error::Track::new();

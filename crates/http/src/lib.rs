@@ -36,6 +36,7 @@ pub mod live_view;
 mod login_page;
 mod middleware;
 mod multipart;
+mod not_supported;
 mod openapi;
 mod operation;
 mod operational;

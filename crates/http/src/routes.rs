@@ -14,7 +14,7 @@ use actix_web::{
 use crate::{
     curl, deployment,
     error::{ApiError, Code},
-    invocation, login_page,
+    invocation, login_page, not_supported,
     operation::{Operation, Requirement},
     project, replay, resources, session, telemetry, ui, vm,
 };
@@ -172,8 +172,8 @@ fn operation_paths() -> Vec<Path> {
 }
 
 /// Responds to paths without a route.
-pub(crate) async fn unknown() -> Result<HttpResponse, ApiError> {
-    Err(ApiError::new(Code::RouteNotFound, "there is no such route"))
+pub(crate) async fn unknown(request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    Err(not_supported::unknown_route(&request))
 }
 
 /// Adds all routes.

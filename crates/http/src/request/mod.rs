@@ -26,6 +26,7 @@ use crate::{
     audit, body,
     error::ApiError,
     multipart::Form,
+    not_supported,
     operation::Requirement,
     query::{PageParams, Query, decoded},
     state::{Api, Services},
@@ -131,7 +132,9 @@ impl<C: Credential> Request<C> {
     /// # Errors
     /// See [`Query::read`].
     pub(crate) fn query<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
-        self.raw_query()?.read()
+        let query = self.raw_query()?;
+        not_supported::check_query(&self.http, &query)?;
+        query.read()
     }
 
     /// Returns all query parameters as they were sent.

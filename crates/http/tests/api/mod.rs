@@ -22,6 +22,7 @@ mod hostile;
 mod invocations;
 mod keys;
 mod logs;
+mod not_supported;
 mod operational;
 mod pools;
 mod process;

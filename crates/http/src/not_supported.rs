@@ -1,0 +1,272 @@
+//! What clients of the hosted service know and this server does not do.
+//!
+//! Such a parameter is refused instead of ignored, because many of them ask for protection: a list of allowed hosts
+//! that is not enforced is worse than an error. Fields that nobody knows are ignored, and named in a header.
+
+use actix_web::{
+    HttpRequest,
+    http::{Method, StatusCode},
+};
+use serde_json::{Map, Value};
+
+use crate::{
+    error::{ApiError, Code},
+    query::Query,
+};
+
+/// A parameter that is refused.
+struct Parameter {
+    /// The path of a field of the body, or the name of a query parameter.
+    name: &'static str,
+    /// The only value that is accepted, because it is what the server does; none for `""`.
+    accepted: &'static str,
+    /// The operations, by method and route.
+    operations: &'static [(Method, &'static str)],
+}
+
+const fn parameter(name: &'static str, operations: &'static [(Method, &'static str)]) -> Parameter {
+    Parameter { name, accepted: "", operations }
+}
+
+const CREATE_SESSION: (Method, &str) = (Method::POST, "/browsers");
+const UPDATE_SESSION: (Method, &str) = (Method::PATCH, "/browsers/{id_or_name}");
+const CREATE_POOL: (Method, &str) = (Method::POST, "/browser_pools");
+const UPDATE_POOL: (Method, &str) = (Method::PATCH, "/browser_pools/{id_or_name}");
+const ACQUIRE: (Method, &str) = (Method::POST, "/browser_pools/{id_or_name}/acquire");
+const CREATE_KEY: (Method, &str) = (Method::POST, "/org/api_keys");
+const CREATE_CONNECTION: (Method, &str) = (Method::POST, "/auth/connections");
+const UPDATE_CONNECTION: (Method, &str) = (Method::PATCH, "/auth/connections/{id}");
+const LOGIN: (Method, &str) = (Method::POST, "/auth/connections/{id}/login");
+const SUBMIT: (Method, &str) = (Method::POST, "/auth/connections/{id}/submit");
+const CREATE_CREDENTIAL: (Method, &str) = (Method::POST, "/credentials");
+const UPDATE_CREDENTIAL: (Method, &str) = (Method::PATCH, "/credentials/{id_or_name}");
+const CREATE_PROXY: (Method, &str) = (Method::POST, "/proxies");
+const SCRIPT: (Method, &str) = (Method::POST, "/browsers/{id}/playwright/execute");
+const SCRIPT_DIRECT: (Method, &str) = (Method::POST, "/vm/{session_id}/playwright/execute");
+
+/// The fields of bodies.
+const FIELDS: &[Parameter] = &[
+    parameter("policy", &[CREATE_KEY]),
+    parameter("expires_at", &[CREATE_KEY]),
+    parameter("network", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL]),
+    parameter("expected_network", &[UPDATE_POOL]),
+    parameter("proxy", &[CREATE_SESSION, UPDATE_SESSION]),
+    parameter("browser", &[CREATE_CONNECTION, UPDATE_CONNECTION, LOGIN]),
+    parameter("browser_telemetry", &[CREATE_CONNECTION, UPDATE_CONNECTION, LOGIN]),
+    parameter("skill_mode", &[LOGIN]),
+    parameter("interaction_id", &[SUBMIT]),
+    parameter("profile", &[ACQUIRE]),
+    parameter("location", &[CREATE_SESSION, UPDATE_SESSION]),
+    parameter("memory", &[CREATE_SESSION, CREATE_POOL, UPDATE_POOL]),
+    parameter("region", &[CREATE_SESSION, CREATE_POOL]),
+    parameter("video_memory", &[CREATE_SESSION]),
+    parameter("vaults", &[CREATE_SESSION]),
+    parameter("start_url", &[UPDATE_SESSION]),
+    parameter("telemetry.storage", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
+    parameter("telemetry.export", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
+    parameter("telemetry.browser.control.cdp", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
+    Parameter { name: "executor", accepted: "default", operations: &[SCRIPT, SCRIPT_DIRECT] },
+    parameter("totp_algorithm", &[CREATE_CREDENTIAL, UPDATE_CREDENTIAL]),
+    parameter("totp_digits", &[CREATE_CREDENTIAL, UPDATE_CREDENTIAL]),
+    parameter("totp_period", &[CREATE_CREDENTIAL, UPDATE_CREDENTIAL]),
+    parameter("config.ca_bundle", &[CREATE_PROXY]),
+];
+
+/// The query parameters.
+const QUERY: &[Parameter] = &[
+    parameter("region", &[(Method::GET, "/browsers"), (Method::GET, "/browser_pools")]),
+    parameter(
+        "type",
+        &[
+            (Method::GET, "/browsers/{id}/telemetry/events"),
+            (Method::GET, "/browsers/{id}/telemetry/stream"),
+            (Method::GET, "/vm/{session_id}/telemetry/stream"),
+        ],
+    ),
+    Parameter { name: "format", accepted: "tar.zst", operations: &[(Method::GET, "/profiles/{id_or_name}/download")] },
+];
+
+/// The operations of clients that this server does not have: their paths with the methods and names of the operations.
+const OPERATIONS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "/audit-logs/export/destinations",
+        &[("POST", "audit_logs.export_destinations.create"), ("GET", "audit_logs.export_destinations.list")],
+    ),
+    (
+        "/audit-logs/export/destinations/{}",
+        &[
+            ("GET", "audit_logs.export_destinations.retrieve"),
+            ("PATCH", "audit_logs.export_destinations.update"),
+            ("DELETE", "audit_logs.export_destinations.delete"),
+        ],
+    ),
+    ("/audit-logs/export/destinations/{}/test", &[("POST", "audit_logs.export_destinations.test")]),
+    ("/auth/context", &[("GET", "auth.context.retrieve")]),
+    ("/browsers/{}/playwright/executors", &[("GET", "browsers.playwright.executors.list")]),
+    ("/browsers/{}/playwright/executors/{}", &[("DELETE", "browsers.playwright.executors.delete")]),
+    ("/vm/{}/playwright/executors", &[("GET", "browsers.playwright.executors.list")]),
+    ("/vm/{}/playwright/executors/{}", &[("DELETE", "browsers.playwright.executors.delete")]),
+    ("/browsers/{}/repl", &[("POST", "browsers.repl")]),
+    (
+        "/browsers/{}/webmcp/custom-tools",
+        &[("POST", "browsers.webmcp.custom_tools.add"), ("GET", "browsers.webmcp.custom_tools.list")],
+    ),
+    ("/browsers/{}/webmcp/custom-tools/{}", &[("DELETE", "browsers.webmcp.custom_tools.remove")]),
+    ("/browsers/{}/webmcp/invoke", &[("POST", "browsers.webmcp.invoke_tool")]),
+    ("/browsers/{}/webmcp/tools", &[("GET", "browsers.webmcp.list_tools")]),
+    ("/config-registry", &[("GET", "config_registry.list")]),
+    ("/config-registry/lookup", &[("POST", "config_registry.lookup")]),
+    ("/config-registry/resolve", &[("POST", "config_registry.resolve")]),
+    ("/config-registry/analyses", &[("GET", "config_registry.analyses.list")]),
+    ("/config-registry/analyses/{}", &[("GET", "config_registry.analyses.retrieve")]),
+    ("/config-registry/analyses/{}/cancel", &[("POST", "config_registry.analyses.cancel")]),
+    ("/org/entitlements", &[("GET", "organization.entitlements.retrieve")]),
+    ("/search", &[("POST", "search.create")]),
+    ("/search/providers", &[("GET", "search.providers.list")]),
+    ("/search/{}", &[("GET", "search.retrieve")]),
+    ("/search/{}/contents", &[("POST", "search.contents.fetch")]),
+    ("/telemetry/destinations", &[("POST", "telemetry.destinations.create"), ("GET", "telemetry.destinations.list")]),
+    (
+        "/telemetry/destinations/{}",
+        &[
+            ("GET", "telemetry.destinations.retrieve"),
+            ("PATCH", "telemetry.destinations.update"),
+            ("DELETE", "telemetry.destinations.delete"),
+        ],
+    ),
+    ("/vault-provider-configs", &[("POST", "vault_provider_configs.create"), ("GET", "vault_provider_configs.list")]),
+    (
+        "/vault-provider-configs/{}",
+        &[
+            ("GET", "vault_provider_configs.retrieve"),
+            ("PATCH", "vault_provider_configs.update"),
+            ("DELETE", "vault_provider_configs.delete"),
+        ],
+    ),
+    ("/vaults", &[("POST", "vaults.upsert"), ("GET", "vaults.list")]),
+    ("/vaults/{}", &[("GET", "vaults.retrieve"), ("DELETE", "vaults.delete")]),
+    ("/vaults/{}/encryption_key", &[("GET", "vaults.retrieve_encryption_key")]),
+    ("/vaults/{}/items", &[("GET", "vaults.items.list")]),
+    (
+        "/vaults/{}/items/{}",
+        &[
+            ("GET", "vaults.items.retrieve"),
+            ("PATCH", "vaults.items.update"),
+            ("PUT", "vaults.items.upsert"),
+            ("DELETE", "vaults.items.delete"),
+        ],
+    ),
+    ("/vaults/{}/items/{}/events", &[("GET", "vaults.items.events")]),
+    ("/vaults/{}/items/{}/operations", &[("POST", "vaults.items.perform_operation")]),
+];
+
+/// Checks the fields of a body.
+///
+/// # Errors
+/// `not_supported` for a field of [`FIELDS`] that is not null.
+pub(crate) fn check_fields(request: &HttpRequest, body: &Map<String, Value>) -> Result<(), ApiError> {
+    for field in FIELDS {
+        if let Some(value) = member(body, field.name).filter(|value| *value != field.accepted)
+            && !value.is_null()
+            && applies(field, request)
+        {
+            return Err(refusal(field));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the parameters of a query.
+///
+/// # Errors
+/// `not_supported` for a parameter of [`QUERY`].
+pub(crate) fn check_query(request: &HttpRequest, query: &Query) -> Result<(), ApiError> {
+    for (name, value) in query.all() {
+        let known = QUERY.iter().find(|known| known.name == name.trim_end_matches("[]"));
+        if let Some(known) = known.filter(|known| value != known.accepted && applies(known, request)) {
+            return Err(refusal(known));
+        }
+    }
+    Ok(())
+}
+
+fn applies(parameter: &Parameter, request: &HttpRequest) -> bool {
+    let route = request.match_pattern().unwrap_or_default();
+    parameter.operations.iter().any(|(method, of)| method == request.method() && *of == route)
+}
+
+fn refusal(parameter: &Parameter) -> ApiError {
+    let message = match parameter.accepted {
+        "" => format!("{}: this server does not support it, and does not ignore it; leave it out", parameter.name),
+        accepted => format!("{}: this server supports only {accepted}", parameter.name),
+    };
+    ApiError::new(Code::NotSupported, message)
+}
+
+/// Returns a field by its path, with points between the names.
+fn member<'a>(body: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
+    let mut names = path.split('.');
+    let first = body.get(names.next()?)?;
+    names.try_fold(first, |value, name| value.as_object()?.get(name))
+}
+
+/// Returns the error for a path without a route.
+pub(crate) fn unknown_route(request: &HttpRequest) -> ApiError {
+    match operation(request.method(), request.path()) {
+        Some(name) => ApiError::new(Code::NotSupported, format!("{name}: this server does not have the operation"))
+            .with_status(StatusCode::NOT_FOUND),
+        None => ApiError::new(Code::RouteNotFound, "there is no such route"),
+    }
+}
+
+/// Returns the name of an operation of [`OPERATIONS`].
+fn operation(method: &Method, path: &str) -> Option<&'static str> {
+    let (_, operations) = OPERATIONS.iter().find(|(pattern, _)| {
+        let mut segments = path.split('/');
+        let equal = pattern.split('/').all(|expected| {
+            segments
+                .next()
+                .is_some_and(|segment| if expected == "{}" { !segment.is_empty() } else { segment == expected })
+        });
+        equal && segments.next().is_none()
+    })?;
+    operations.iter().find(|(name, _)| *name == method.as_str()).map(|(_, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refused_parameter_belongs_to_operations_of_the_api() {
+        let document: Value = serde_json::from_str(&crate::openapi()).expect("JSON");
+        for (parameter, (method, route)) in
+            FIELDS.iter().chain(QUERY).flat_map(|one| one.operations.iter().map(move |operation| (one, operation)))
+        {
+            let route = route.replace("/vm/{session_id}", "/browsers/{id}");
+            let operation = &document["paths"][&route][method.as_str().to_lowercase()];
+            assert!(operation.is_object(), "{}: {method} {route} is no operation", parameter.name);
+        }
+    }
+
+    #[test]
+    fn no_operation_that_is_refused_by_name_exists() {
+        let document: Value = serde_json::from_str(&crate::openapi()).expect("JSON");
+        let paths = document["paths"].as_object().expect("an object");
+        for (pattern, operations) in OPERATIONS {
+            for (method, name) in *operations {
+                assert_eq!(
+                    operation(&Method::try_from(*method).expect("a method"), &pattern.replace("{}", "x")),
+                    Some(*name)
+                );
+                let same = |path: &&String| {
+                    path.split('/').map(|one| if one.starts_with('{') { "{}" } else { one }).eq(pattern.split('/'))
+                };
+                let exists = paths.iter().any(|(path, item)| same(&path) && item.get(method.to_lowercase()).is_some());
+                assert!(!exists, "{name} exists: {method} {pattern}");
+            }
+        }
+        assert_eq!(operation(&Method::GET, "/vaults/"), None);
+        assert_eq!(operation(&Method::GET, "/vaults/x/y"), None);
+    }
+}

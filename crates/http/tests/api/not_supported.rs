@@ -1,0 +1,88 @@
+//! Parameters and operations of clients that this server does not support: refused by name, and nothing is done.
+
+use casement_domain::testing::{session, session_id};
+use pretty_assertions::assert_eq;
+use serde_json::json;
+
+use super::support::{Ports, TestApi};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
+    // Without an expectation each port panics when it is called.
+    let mut ports = Ports::default();
+    ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
+    let api = TestApi::start(ports);
+    let script = format!("/browsers/{}/playwright/execute", session_id(1));
+    for (method, path, field, body) in [
+        ("POST", "/browsers", "network", json!({ "network": { "allowed_hosts": ["x.test"] } })),
+        ("POST", "/browsers", "proxy", json!({ "proxy": { "mode": "direct" } })),
+        ("POST", "/browsers", "location", json!({ "location": { "timezone": "Europe/Berlin" } })),
+        ("POST", "/browsers", "memory", json!({ "memory": "4GiB" })),
+        ("POST", "/browsers", "region", json!({ "region": "us-east" })),
+        ("POST", "/browsers", "video_memory", json!({ "video_memory": "2GiB" })),
+        ("POST", "/browsers", "vaults", json!({ "vaults": [{ "name": "x" }] })),
+        ("POST", "/browsers", "telemetry.storage", json!({ "telemetry": { "storage": { "enabled": false } } })),
+        (
+            "POST",
+            "/browsers",
+            "telemetry.browser.control.cdp",
+            json!({ "telemetry": { "browser": { "control": { "enabled": true, "cdp": {} } } } }),
+        ),
+        ("PATCH", "/browsers/x", "network", json!({ "network": {} })),
+        ("PATCH", "/browsers/x", "start_url", json!({ "start_url": "https://x.test/" })),
+        ("POST", "/browser_pools", "network", json!({ "size": 1, "network": {} })),
+        ("PATCH", "/browser_pools/x", "expected_network", json!({ "expected_network": {} })),
+        ("POST", "/browser_pools/x/acquire", "profile", json!({ "profile": { "name": "x" } })),
+        ("POST", "/org/api_keys", "policy", json!({ "name": "x", "policy": { "statements": [] } })),
+        ("POST", "/org/api_keys", "expires_at", json!({ "name": "x", "expires_at": "2027-01-01T00:00:00Z" })),
+        ("POST", "/credentials", "totp_digits", json!({ "name": "x", "totp_digits": 8 })),
+        ("POST", "/proxies", "config.ca_bundle", json!({ "type": "custom", "config": { "ca_bundle": "x" } })),
+        ("POST", &*script, "executor", json!({ "code": "1", "executor": "second" })),
+    ] {
+        let reply = api.call(method, path, &body.to_string()).await;
+        assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{method} {path} {body}: {reply}");
+        assert!(reply.to_string().contains(&format!("\"{field}: ")), "{field}: {reply}");
+    }
+    for (path, name) in [
+        ("/browsers?region=us-east", "region"),
+        ("/browser_pools?region=us-east", "region"),
+        ("/profiles/x/download?format=tar", "format"),
+        (&*format!("/browsers/{}/telemetry/events?type=console_log", session_id(1)), "type"),
+    ] {
+        let reply = api.get(path).await;
+        assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{path}: {reply}");
+        assert!(reply.to_string().contains(&format!("\"{name}: ")), "{name}: {reply}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn null_and_what_the_server_does_anyway_are_accepted() {
+    let mut ports = Ports::default();
+    ports.profiles.expect_find().returning(|_, _| Ok(None));
+    ports.pools.expect_find().returning(|_, _| Ok(None));
+    ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
+    let api = TestApi::start(ports);
+    let reply = api.post("/browser_pools/x/acquire", json!({ "profile": null })).await;
+    assert_eq!((reply.status, &*reply.code()), (404, "not_found"), "{reply}");
+    let reply = api.get("/profiles/x/download?format=tar.zst").await;
+    assert_eq!((reply.status, &*reply.code()), (404, "not_found"), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_that_only_other_servers_have_is_refused_by_its_name() {
+    let api = TestApi::start(Ports::default());
+    for (method, path, name) in [
+        ("POST", "/search", "search.create"),
+        ("GET", "/vaults/x/items/y", "vaults.items.retrieve"),
+        ("GET", "/auth/context", "auth.context.retrieve"),
+        ("POST", "/browsers/x/repl", "browsers.repl"),
+        ("GET", "/vm/x/playwright/executors", "browsers.playwright.executors.list"),
+        ("DELETE", "/audit-logs/export/destinations/x", "audit_logs.export_destinations.delete"),
+    ] {
+        let reply = api.call(method, path, "").await;
+        assert_eq!((reply.status, &*reply.code()), (404, "not_supported"), "{method} {path}");
+        assert!(reply.to_string().contains(name), "{reply}");
+    }
+    let reply = api.call("PUT", "/search", "").await;
+    assert_eq!((reply.status, &*reply.code()), (404, "route_not_found"));
+}
