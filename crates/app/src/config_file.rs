@@ -113,6 +113,7 @@ fn scalar_text(flag: &Arg, value: &DeValue<'_>) -> Result<String, String> {
     let word = match value {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
+        DeValue::Float(number) => number.as_str().to_owned(),
         other => return Err(format!("cannot be of the type {}", other.type_str())),
     };
     let alone = Command::new("flag").no_binary_name(true).disable_help_flag(true).arg((*flag).clone());
