@@ -151,7 +151,9 @@ async fn a_page_sees_a_trusted_mouse() {
     everywhere(async |mut stage: Stage| {
         let at = stage.at(350, 300);
         stage.act(vec![Action::Move { to: at, smooth: false, duration_ms: None, hold: Vec::new() }]).await;
-        assert_eq!(stage.noted("mousemove,350,300").await, ["mousemove,350,300,0,0,0,true,0000"]);
+        // A new window may report the place of the pointer first.
+        let seen = stage.noted("mousemove,350,300").await;
+        assert_eq!(seen.last().unwrap(), "mousemove,350,300,0,0,0,true,0000");
         assert_eq!(stage.mouse().await, at);
         for (button, number, bit, last) in [
             (Button::Left, 0, 1, "click"),
