@@ -10,7 +10,7 @@ use super::support::{Ports, TestApi};
 async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
     // Without an expectation each port panics when it is called.
     let mut ports = Ports::default();
-    ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
+    ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     let api = TestApi::start(ports);
     let script = format!("/browsers/{}/playwright/execute", session_id(1));
     for (method, path, field, body) in [
