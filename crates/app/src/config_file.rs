@@ -3,6 +3,7 @@
 //! A value of the file becomes the default of the flag of that name, in every command with this flag. So flags and
 //! variables take precedence, and the flag's own parser reports invalid values.
 
+use std::any::TypeId;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -113,7 +114,9 @@ fn scalar_text(flag: &Arg, value: &DeValue<'_>) -> Result<String, String> {
     let word = match value {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
-        DeValue::Float(number) => number.as_str().to_owned(),
+        DeValue::Float(number) if flag.get_value_parser().type_id() == TypeId::of::<f64>() => {
+            number.as_str().to_owned()
+        }
         other => return Err(format!("cannot be of the type {}", other.type_str())),
     };
     let alone = Command::new("flag").no_binary_name(true).disable_help_flag(true).arg((*flag).clone());

@@ -127,8 +127,14 @@ async fn run_for(settings: ServeSettings, purpose: Purpose, traces: Option<Recor
 
 /// Reads the certificate that the settings name.
 fn certificate(settings: &ServeSettings) -> anyhow::Result<Option<ServerCertificate>> {
-    let (Some(certificate), Some(key)) = (&settings.tls_cert, &settings.tls_key) else { return Ok(None) };
-    ServerCertificate::load(certificate, key).map(Some).context("cannot serve HTTPS")
+    match (&settings.tls_cert, &settings.tls_key) {
+        (Some(certificate), Some(key)) => {
+            ServerCertificate::load(certificate, key).map(Some).context("cannot serve HTTPS")
+        }
+        (Some(_), None) => anyhow::bail!("--tls-cert: there is no --tls-key"),
+        (None, Some(_)) => anyhow::bail!("--tls-key: there is no --tls-cert"),
+        (None, None) => Ok(None),
+    }
 }
 
 async fn close(store: &Store, cluster_supervisor: Option<ClusterSupervisor>) -> anyhow::Result<()> {

@@ -173,6 +173,7 @@ impl Writers {
 fn collector(settings: &ServeSettings, node: NodeId) -> anyhow::Result<Option<otlp::Settings>> {
     let Some(endpoint) = &settings.otlp_endpoint else {
         anyhow::ensure!(settings.otlp_headers.is_empty(), "--otlp-header: there is no --otlp-endpoint");
+        anyhow::ensure!(settings.otlp_traces.is_none(), "--otlp-traces: there is no --otlp-endpoint");
         return Ok(None);
     };
     let (headers, version) = (&settings.otlp_headers, env!("CARGO_PKG_VERSION"));

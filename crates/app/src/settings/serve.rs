@@ -37,10 +37,10 @@ pub(crate) struct ServeSettings {
     pub(crate) database_url: Option<String>,
     /// The file with the certificate chain of this server in PEM form, for HTTPS; read again when it changes [default:
     /// plain HTTP]
-    #[arg(long, value_name = "FILE", env = "CASEMENT_TLS_CERT", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", env = "CASEMENT_TLS_CERT")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// The file with the private key of the certificate in PEM form
-    #[arg(long, value_name = "FILE", env = "CASEMENT_TLS_KEY", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", env = "CASEMENT_TLS_KEY")]
     pub(crate) tls_key: Option<PathBuf>,
     /// The URL by which clients reach this server [default: http:// or, with a certificate, https://, and the listen
     /// address]
@@ -118,7 +118,7 @@ pub(crate) struct ServeSettings {
     pub(crate) otlp_endpoint: Option<Url>,
     /// The share of calls whose traces are exported to the collector, from 0 to 1; calls of a caller that sends
     /// `traceparent` are traced as it has decided [default: no traces]
-    #[arg(long, value_name = "RATIO", env = "CASEMENT_OTLP_TRACES", value_parser = ratio, requires = "otlp_endpoint")]
+    #[arg(long, value_name = "RATIO", env = "CASEMENT_OTLP_TRACES", value_parser = ratio)]
     pub(crate) otlp_traces: Option<f64>,
     /// A header for the collector, as NAME=VALUE; may be given several times
     #[arg(

@@ -183,9 +183,12 @@ fn subject(address: SocketAddr) -> anyhow::Result<String> {
 fn a_renewed_certificate_and_changed_limits_take_effect_without_a_restart() -> anyhow::Result<()> {
     let certificate = Certificate::new()?;
     let file = certificate.0.path().join("casement.toml");
-    fs::write(&file, "max_concurrent_sessions = 3\nreplay_days = 5\n")?;
-    let config = ["--config".to_owned(), file.display().to_string()];
-    let flags = https_flags(&certificate).into_iter().chain(config).collect();
+    let files = format!("tls_cert = {:?}\ntls_key = {:?}\n", certificate.chain(), certificate.key());
+    let settings = |sessions: &str, replay_days: u32| {
+        fs::write(&file, format!("{files}max_concurrent_sessions = {sessions}\nreplay_days = {replay_days}\n"))
+    };
+    settings("3", 5)?;
+    let flags = vec!["--config".to_owned(), file.display().to_string()];
     let server = Server::start(Options { flags, ..Options::default() })?;
     assert_eq!(subject(server.address())?, "subject=CN=first");
     certificate.renew("second")?;
@@ -199,7 +202,7 @@ fn a_renewed_certificate_and_changed_limits_take_effect_without_a_restart() -> a
         until_count(&server, statement, |count| count == expected)
     };
     limit(3)?;
-    fs::write(&file, "max_concurrent_sessions = 4\nreplay_days = 6\n")?;
+    settings("4", 6)?;
     hang_up()?;
     limit(4)?;
     until("the log names what needs a new start", TEST_TIMEOUT, || {
@@ -207,12 +210,32 @@ fn a_renewed_certificate_and_changed_limits_take_effect_without_a_restart() -> a
         let line = log.lines().find(|line| line.contains("take effect at the next start"))?;
         (line.contains("replay_days") && !line.contains("max_concurrent")).then_some(())
     })?;
-    fs::write(&file, "max_concurrent_sessions = \"many\"\n")?;
+    settings("\"many\"", 6)?;
     hang_up()?;
     until("an invalid file changes nothing", TEST_TIMEOUT, || {
         server.log().contains("the settings cannot be read").then_some(())
     })?;
     limit(4)
+}
+
+#[test]
+fn a_certificate_without_its_key_fails_the_start() -> anyhow::Result<()> {
+    let (certificate, other) = (Certificate::new()?, Certificate::new()?);
+    let (chain, key) = (certificate.chain().display().to_string(), other.key().display().to_string());
+    for (flags, message) in [
+        (vec!["--tls-cert", &chain], "there is no --tls-key"),
+        (vec!["--tls-key", &key], "there is no --tls-cert"),
+        (vec!["--tls-cert", &chain, "--tls-key", &key], "cannot be used together"),
+    ] {
+        let folder = tempfile::tempdir()?;
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_casement"));
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--config", "/dev/null", "--data-dir"]).arg(folder.path());
+        let output = serve.args(&flags).output()?;
+        let log = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success() && log.contains(message), "{flags:?}: {log}");
+        ensure!(!folder.path().join("postgres").exists(), "{flags:?}: nothing was created");
+    }
+    Ok(())
 }
 
 /// A reverse proxy. Dropping it ends it.

@@ -215,6 +215,7 @@ fn an_invalid_exporter_header_fails_the_start_and_is_not_shown() -> anyhow::Resu
     for (header, flag_values) in [
         (vec!["--otlp-header", "x=swordfish"], "there is no --otlp-endpoint"),
         (vec!["--otlp-endpoint", "http://127.0.0.1:1", "--otlp-header", "swordfish"], "header 1 must be NAME=VALUE"),
+        (vec!["--otlp-traces", "1"], "there is no --otlp-endpoint"),
     ] {
         let refused = serve(&header)?;
         assert!(refused.contains(flag_values) && !refused.contains("swordfish"), "{refused}");
