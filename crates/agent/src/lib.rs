@@ -1,6 +1,6 @@
 //! The first process in a browser's sandbox.
 //!
-//! [`run`] starts the browser and its display, forwards the browser's traffic to the egress socket, and serves the
+//! [`run()`] starts the browser and its display, forwards the browser's traffic to the egress socket, and serves the
 //! session's operations on two inherited sockets. The messages are in `casement-agent-protocol`.
 
 mod browser;

@@ -1,6 +1,6 @@
 //! Repositories on PostgreSQL, and the private cluster.
 //!
-//! [`Cluster`] runs a private PostgreSQL if no database is configured; [`migrate`] brings the schema up to date;
+//! [`Cluster`] runs a private PostgreSQL if no database is configured; [`migrate()`] brings the schema up to date;
 //! [`DumpPrograms`] back the database up;
 //! [`Database`] has the connections that the repositories use; [`Notifications`] receives the change feed.
 

@@ -36,17 +36,17 @@ pub struct ConnectionRequest {
     pub domain: Option<String>,
     /// The name of the profile. Required for a new connection; cannot be changed.
     pub profile_name: Option<String>,
-    /// See [`Settings`](super::Settings).
+    /// See [`Settings`].
     pub allowed_domains: Option<Vec<String>>,
-    /// See [`Settings`](super::Settings).
+    /// See [`Settings`].
     pub auto_reauth: Option<bool>,
-    /// See [`Settings`](super::Settings).
+    /// See [`Settings`].
     pub health_checks: Option<bool>,
     /// The interval of health checks, in seconds.
     pub health_check_interval: Option<i64>,
-    /// See [`Settings`](super::Settings).
+    /// See [`Settings`].
     pub record_session: Option<bool>,
-    /// See [`Settings`](super::Settings).
+    /// See [`Settings`].
     pub save_credentials: Option<bool>,
     /// The credential; `{}` removes it.
     pub credential: Option<CredentialRequest>,
