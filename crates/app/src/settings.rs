@@ -84,20 +84,10 @@ pub(crate) fn commands(only: Option<&str>) -> anyhow::Result<clap::Command> {
 /// # Errors
 /// If the configuration file is invalid.
 pub(crate) fn serve_settings(data_dir: &Path) -> anyhow::Result<ServeSettings> {
-    let commands = commands(Some("serve"))?;
-    // The flag of this process, or its variable.
-    let given = commands.clone().try_get_matches()?.get_one::<PathBuf>("config").cloned();
-    let commands = match config_file::find(given) {
-        Some(path) => config_file::apply(&path, commands)?,
-        None => commands,
-    };
     let words = ["casement", "serve", "--listen", "127.0.0.1:0", "--spares", "0", "--no-default-pool", "--data-dir"];
     let words = words.iter().map(OsString::from).chain([data_dir.into()]);
-    let matches = commands.try_get_matches_from(words)?;
-    match Arguments::from_arg_matches(&matches)?.command {
-        Command::Serve(settings) => Ok(*settings),
-        _ => anyhow::bail!("the settings of the server cannot be read"),
-    }
+    let matches = configured_serve()?.try_get_matches_from(words)?;
+    serve_settings_of(&matches)
 }
 
 /// Returns the matches of the flags of `casement serve` with which this process started, with the present content of
@@ -106,19 +96,27 @@ pub(crate) fn serve_settings(data_dir: &Path) -> anyhow::Result<ServeSettings> {
 /// # Errors
 /// If the configuration file is invalid, or the command is another one.
 pub(crate) fn read_serve_again() -> anyhow::Result<(ArgMatches, ServeSettings)> {
-    let commands = commands(Some("serve"))?;
-    let named = commands.clone().try_get_matches()?.get_one::<PathBuf>("config").cloned();
-    let commands = match config_file::find(named) {
-        Some(path) => config_file::apply(&path, commands)?,
-        None => commands,
-    };
-    let matches = commands.try_get_matches()?;
-    let settings = match Arguments::from_arg_matches(&matches)?.command {
-        Command::Serve(settings) => *settings,
-        _ => anyhow::bail!("this process runs no server"),
-    };
+    let matches = configured_serve()?.try_get_matches()?;
+    let settings = serve_settings_of(&matches)?;
     let serve = matches.subcommand_matches("serve").context("this process runs no server")?;
     Ok((serve.clone(), settings))
+}
+
+/// Returns the commands with the values of the configuration file, which the flag of this process or its variable names.
+fn configured_serve() -> anyhow::Result<clap::Command> {
+    let commands = commands(Some("serve"))?;
+    let named = commands.clone().try_get_matches()?.get_one::<PathBuf>("config").cloned();
+    match config_file::find(named) {
+        Some(path) => config_file::apply(&path, commands),
+        None => Ok(commands),
+    }
+}
+
+fn serve_settings_of(matches: &ArgMatches) -> anyhow::Result<ServeSettings> {
+    match Arguments::from_arg_matches(matches)?.command {
+        Command::Serve(settings) => Ok(*settings),
+        _ => anyhow::bail!("this process runs no server"),
+    }
 }
 
 /// Returns the name of the command that this process is to run or to explain; empty if there is none.

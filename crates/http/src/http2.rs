@@ -66,14 +66,19 @@ where
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = requests.idle() => {
+        ended = connection.as_mut() => Some(ended),
+        () = requests.idle(IDLE_TIMEOUT) => None,
+        () = stopping.cancelled() => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
             connection.as_mut().graceful_shutdown();
-            timeout(CLOSE_TIMEOUT, connection).await.unwrap_or(Ok(()))
-        }
-        () = stopping.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+            // A request that has arrived meanwhile is served to its end.
+            tokio::select! {
+                ended = connection => ended,
+                () = requests.idle(CLOSE_TIMEOUT) => Ok(()),
+            }
         }
     };
     if let Err(error) = ended {
@@ -105,13 +110,13 @@ impl OpenRequests {
         OpenRequest(Rc::clone(self))
     }
 
-    /// Waits until there was no request for the idle time.
-    async fn idle(&self) {
+    /// Waits until there was no request for this time.
+    async fn idle(&self, time: Duration) {
         loop {
             let changed = self.changed.notified();
             if self.count.get() > 0 {
                 changed.await;
-            } else if timeout(IDLE_TIMEOUT, changed).await.is_err() {
+            } else if timeout(time, changed).await.is_err() {
                 return;
             }
         }
