@@ -21,6 +21,7 @@ mod all {
     mod computer;
     mod configuration;
     mod conformance;
+    mod connect;
     mod connect_server;
     mod credential_providers;
     mod credentials;

@@ -1,6 +1,7 @@
 //! References to resources of a project.
 
 use crate::field::{FieldCode, InvalidValue};
+use crate::ids::is_id_shaped;
 
 /// An unchecked reference to a resource of the project, by either its id or its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,6 +13,17 @@ pub struct Reference {
 }
 
 impl Reference {
+    /// Creates a reference from a text that is an id or a name. No name has the shape of an id.
+    #[must_use]
+    pub fn id_or_name(text: &str) -> Self {
+        let text = Some(text.to_owned());
+        if text.as_deref().is_some_and(is_id_shaped) {
+            Self { id: text, name: None }
+        } else {
+            Self { id: None, name: text }
+        }
+    }
+
     /// Returns the id or the name. An empty reference is `None`.
     ///
     /// # Errors

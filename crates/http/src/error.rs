@@ -20,6 +20,9 @@ use utoipa::ToSchema;
 
 /// The maximum number of characters of a message, which is written for people.
 const MAX_MESSAGE: usize = 1000;
+/// Codes of the WebDriver protocol for errors that have no code there.
+const UNKNOWN_ERROR: &str = "unknown error";
+const SESSION_NOT_CREATED: &str = "session not created";
 
 macro_rules! codes {
     ($($variant:ident => $text:literal, $status:literal, $when:literal;)*) => {
@@ -145,8 +148,8 @@ struct Parts {
     headers: Vec<(HeaderName, HeaderValue)>,
     /// A status that replaces the code's own.
     status: Option<StatusCode>,
-    /// Whether the response is for a WebDriver client.
-    webdriver: bool,
+    /// The error code for a WebDriver client if [`Code`] has none of its own; `None` for other clients.
+    webdriver: Option<&'static str>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -166,7 +169,7 @@ impl ApiError {
             inner: None,
             headers,
             status: None,
-            webdriver: false,
+            webdriver: None,
             source: None,
         }))
     }
@@ -244,7 +247,14 @@ impl ApiError {
     /// Adds the error in the format of the WebDriver protocol to the body.
     #[must_use]
     pub fn for_webdriver(mut self) -> Self {
-        self.0.webdriver = true;
+        self.0.webdriver.get_or_insert(UNKNOWN_ERROR);
+        self
+    }
+
+    /// Makes this the response to a WebDriver client that wants a new session.
+    #[must_use]
+    pub(crate) fn for_new_webdriver_session(mut self) -> Self {
+        self.0.webdriver = Some(SESSION_NOT_CREATED);
         self
     }
 
@@ -259,15 +269,15 @@ impl ApiError {
     }
 
     /// Returns the error code of the W3C WebDriver protocol.
-    fn w3c(&self) -> &'static str {
+    fn w3c(&self, otherwise: &'static str) -> &'static str {
         match self.0.code {
             Code::BadRequest | Code::InvalidInput | Code::PayloadTooLarge => "invalid argument",
             // The path names a session that does not exist.
-            Code::NotFound => "invalid session id",
+            Code::NotFound if otherwise != SESSION_NOT_CREATED => "invalid session id",
             Code::RouteNotFound => "unknown command",
             Code::MethodNotAllowed => "unknown method",
             Code::Timeout | Code::RequestTimeout => "timeout",
-            _ => "unknown error",
+            _ => otherwise,
         }
     }
 
@@ -365,10 +375,8 @@ impl ResponseError for ApiError {
             response.insert_header(header.clone());
         }
         let body = self.to_body();
-        if !self.0.webdriver {
-            return response.json(body);
-        }
-        let value = W3cError { error: self.w3c(), message: body.message.clone(), stacktrace: "" };
+        let Some(otherwise) = self.0.webdriver else { return response.json(body) };
+        let value = W3cError { error: self.w3c(otherwise), message: body.message.clone(), stacktrace: "" };
         // The protocol requires this header in every response.
         response.insert_header((header::CACHE_CONTROL, "no-cache"));
         response.json(WebDriverBody { body, value })

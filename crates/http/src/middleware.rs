@@ -7,7 +7,7 @@ use actix_web::{
     body::{BodySize, BoxBody, MessageBody as _},
     dev::{ServiceRequest, ServiceResponse},
     http::{
-        Method, StatusCode, Uri,
+        Method, StatusCode,
         header::{self, HeaderMap, HeaderName, HeaderValue},
     },
     middleware::Next,
@@ -20,10 +20,11 @@ use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
     audit::{Audited, caller_ip},
-    cors,
+    connect, cors,
     error::{ApiError, Code},
     ignored_fields,
     plain_errors::ActiveRequests,
+    request_uri,
     state::Api,
     telemetry::Call,
 };
@@ -59,6 +60,7 @@ pub(crate) async fn outermost(
     let Some(api) = request.app_data::<Data<Api>>().cloned() else {
         return Err(ApiError::internal("the server was put together without its state").into());
     };
+    connect::move_to_headers(&mut request);
     let facts = RequestFacts::read(&request, api.services.ids.as_ref());
     let span = request_span(&api, &request, &facts);
     let active = request.conn_data::<ActiveRequests>().cloned().unwrap_or_default();
@@ -169,12 +171,7 @@ fn strip_trailing_slash(request: &mut ServiceRequest) {
         Some(query) => format!("{shorter}?{query}"),
         None => shorter.to_owned(),
     };
-    let mut parts = request.uri().clone().into_parts();
-    parts.path_and_query = shorter.parse().ok();
-    if let Ok(uri) = Uri::from_parts(parts) {
-        request.match_info_mut().get_mut().update(&uri);
-        request.head_mut().uri = uri;
-    }
+    request_uri::replace(request, &shorter);
 }
 
 impl RequestFacts {

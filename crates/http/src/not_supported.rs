@@ -121,6 +121,9 @@ const OPERATIONS: &[(&str, &[(&str, &str)])] = &[
     ("/config-registry/analyses/{}", &[("GET", "config_registry.analyses.retrieve")]),
     ("/config-registry/analyses/{}/cancel", &[("POST", "config_registry.analyses.cancel")]),
     ("/org/entitlements", &[("GET", "organization.entitlements.retrieve")]),
+    // Playwright's own protocol, which other services speak at these addresses.
+    ("/playwright", &[("GET", "playwright.connect")]),
+    ("/playwright/chromium", &[("GET", "playwright.connect")]),
     ("/search", &[("POST", "search.create")]),
     ("/search/providers", &[("GET", "search.providers.list")]),
     ("/search/{}", &[("GET", "search.retrieve")]),

@@ -235,6 +235,12 @@ impl Operation {
         self.request_body(JSON, reference::<T>())
     }
 
+    /// Adds a schema to which a text of the description refers.
+    pub(crate) fn schema<T: ToSchema>(&mut self) -> &mut Self {
+        self.schemas.push(schemas::<T>);
+        self
+    }
+
     /// Declares a JSON body in which this operation requires a field that the schema does not require.
     pub(crate) fn body_with<T: ToSchema>(&mut self, field: &str) -> &mut Self {
         self.schemas.push(schemas::<T>);
@@ -319,6 +325,11 @@ impl Operation {
     /// Declares a 204.
     pub(crate) fn no_content(&mut self, description: &str) -> &mut Self {
         self.response("204", description, None)
+    }
+
+    /// Declares a response with this status and without a body.
+    pub(crate) fn no_content_with(&mut self, status: &'static str, description: &str) -> &mut Self {
+        self.response(status, description, None)
     }
 
     /// Declares a response with content of another media type. Its schema is part of the response.

@@ -1,14 +1,16 @@
 //! The resources of the API.
 
 use crate::{
-    api_key, audit, auth_connection, computer, credential, credential_provider, curl, deployment, extension, fs,
-    invocation, operation::Operations, operational, pool, process, profile, project, proxy, replay, script, session,
-    session_log, telemetry,
+    api_key, audit, auth_connection, computer, connect, credential, credential_provider, curl, deployment, extension,
+    fs, invocation, operation::Operations, operational, pool, process, profile, project, proxy, replay, script,
+    session, session_log, telemetry, wd_hub,
 };
 
 /// The functions that declare the operations of each resource.
-const RESOURCES: [fn(&mut Operations); 22] = [
+const RESOURCES: [fn(&mut Operations); 24] = [
     session::operations,
+    connect::operations,
+    wd_hub::operations,
     computer::operations,
     fs::operations,
     replay::operations,

@@ -12,11 +12,11 @@ use actix_web::{
 };
 
 use crate::{
-    curl, deployment,
+    connect, curl, deployment, devtools,
     error::{ApiError, Code},
     invocation, login_page, not_supported,
     operation::{Operation, Requirement},
-    project, replay, resources, session, telemetry, ui, vm,
+    project, replay, resources, session, telemetry, ui, vm, wd_hub,
 };
 
 /// All paths, grouped by their first segments: a request is compared only with the patterns of its group, not with all
@@ -238,6 +238,21 @@ fn direct(routes: &mut Routes) {
         .only_get(vm::classic)
         .on(Method::POST, vm::classic)
         .on(Method::DELETE, vm::classic)
+        .of_webdriver()
+        .done(routes);
+    path("/vm/{session_id}/json/version").on(Method::GET, devtools::version).done(routes);
+    path("/vm/{session_id}/json/list").on(Method::GET, devtools::list).done(routes);
+    path("/vm/{session_id}/json").on(Method::GET, devtools::list).done(routes);
+    path("/vm/{session_id}/devtools/page/{target_id}").only_get(devtools::page).done(routes);
+    for base in ["", "/connect"] {
+        path(format!("{base}/json/list")).on(Method::GET, connect::list).done(routes);
+        path(format!("{base}/json")).on(Method::GET, connect::list).done(routes);
+    }
+    path("/json/version").on(Method::GET, connect::version).done(routes);
+    path("/wd/hub/session/{id}/{tail:.*}")
+        .only_get(wd_hub::command)
+        .on(Method::POST, wd_hub::command)
+        .on(Method::DELETE, wd_hub::command)
         .of_webdriver()
         .done(routes);
     path("/live/assets/{name}").on(Method::GET, vm::live_asset).done(routes);

@@ -4,7 +4,7 @@
 //! it would first have to be configured to refuse the others.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use casement_domain::SessionId;
+use casement_domain::{ApiKeyId, SessionId};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -12,6 +12,8 @@ use time::OffsetDateTime;
 
 /// The only header that is written and accepted: `{"alg":"HS256","typ":"JWT"}`.
 const HEADER: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
+/// The beginning of a connect token, which no session token has.
+const CONNECT_PURPOSE: &str = "connect";
 /// The maximum size of a token, in bytes.
 const MAX_BYTES: usize = 1024;
 
@@ -64,17 +66,48 @@ impl SessionTokens {
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac))
     }
 
+    /// Creates a connect token: the permission to open one address with the authority of an API key, until `expires_at`. It
+    /// stands in an address in place of the key.
+    pub(crate) fn connect_token(&self, key: ApiKeyId, expires_at: OffsetDateTime) -> String {
+        let signed = format!("{CONNECT_PURPOSE}.{key}.{}", expires_at.unix_timestamp());
+        let mac = self.mac.clone().chain_update(&signed).finalize().into_bytes();
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac))
+    }
+
+    /// Returns the key of a connect token that is valid at `now`. Does not check whether the key still is.
+    ///
+    /// # Errors
+    /// [`BadToken`] if the format or the signature is wrong, or the connect token has expired.
+    pub(crate) fn verify_connect_token(&self, token: &str, now: OffsetDateTime) -> Result<ApiKeyId, BadToken> {
+        let signed = self.signed(token)?;
+        let (key, expires_at) = signed
+            .strip_prefix(CONNECT_PURPOSE)
+            .and_then(|rest| rest.strip_prefix('.')?.split_once('.'))
+            .ok_or(BadToken)?;
+        let expires_at: i64 = expires_at.parse().map_err(|_| BadToken)?;
+        if now.unix_timestamp() >= expires_at {
+            return Err(BadToken);
+        }
+        key.parse().map_err(|_| BadToken)
+    }
+
+    /// Returns the part of a token before its signature, which is valid.
+    fn signed<'a>(&self, text: &'a str) -> Result<&'a str, BadToken> {
+        if text.len() > MAX_BYTES {
+            return Err(BadToken);
+        }
+        let (signed, mac) = text.rsplit_once('.').ok_or(BadToken)?;
+        let mac = URL_SAFE_NO_PAD.decode(mac).map_err(|_| BadToken)?;
+        self.mac.clone().chain_update(signed).verify_slice(&mac).map_err(|_| BadToken)?;
+        Ok(signed)
+    }
+
     /// Returns the session and the permission of a token. Does not check whether the session is still active.
     ///
     /// # Errors
     /// [`BadToken`] if the format or the signature is wrong.
     pub fn verify(&self, token: &str) -> Result<(SessionId, Permission), BadToken> {
-        if token.len() > MAX_BYTES {
-            return Err(BadToken);
-        }
-        let (signed, mac) = token.rsplit_once('.').ok_or(BadToken)?;
-        let mac = URL_SAFE_NO_PAD.decode(mac).map_err(|_| BadToken)?;
-        self.mac.clone().chain_update(signed).verify_slice(&mac).map_err(|_| BadToken)?;
+        let signed = self.signed(token)?;
         let (header, claims) = signed.split_once('.').ok_or(BadToken)?;
         if header != HEADER {
             return Err(BadToken);
@@ -145,6 +178,21 @@ mod tests {
         for text in ["", ".", "..", &format!("{none}.{claims}."), &format!("{HEADER}.{claims}."), &"a".repeat(5000)] {
             assert_eq!(tokens().verify(text), Err(BadToken), "{text}");
         }
+    }
+
+    #[test]
+    fn a_connect_token_names_its_key_until_it_expires_and_is_no_session_token() {
+        let key = ApiKeyId::from_ulid(session_id(7).ulid());
+        let later = NOON + time::Duration::minutes(1);
+        let token = tokens().connect_token(key, later);
+        assert_eq!(tokens().verify_connect_token(&token, NOON), Ok(key));
+        assert_eq!(tokens().verify_connect_token(&token, later), Err(BadToken));
+        assert_eq!(tokens().verify(&token), Err(BadToken));
+        let postponed = token.replacen(&later.unix_timestamp().to_string(), "99999999999", 1);
+        assert_eq!(tokens().verify_connect_token(&postponed, NOON), Err(BadToken));
+        let session = tokens().mint(session_id(7), Permission::Drive, NOON);
+        assert_eq!(tokens().verify_connect_token(&session, NOON), Err(BadToken));
+        assert_eq!(SessionTokens::new(&[8; 32]).verify_connect_token(&token, NOON), Err(BadToken));
     }
 
     #[test]

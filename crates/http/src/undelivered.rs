@@ -26,6 +26,12 @@ impl UndeliveredSession {
         &self.session
     }
 
+    /// Returns the session without a wait for its delivery. From now on its own timeout ends it.
+    pub(crate) fn hand_over(mut self) -> Session {
+        self.on_drop = None;
+        self.session.clone()
+    }
+
     /// Sends the response. The session is also returned if the connection ends before the client's machine has the
     /// response.
     pub(crate) fn deliver(self, receipt: DeliveryReceipt, response: HttpResponse) -> HttpResponse {

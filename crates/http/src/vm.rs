@@ -6,6 +6,7 @@ use actix_web::{
     HttpRequest, HttpResponse,
     web::{self, Payload},
 };
+use bytes::Bytes;
 use casement_domain::{NotFound, fs::Upload, session::ActivityGuard};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use url::Url;
@@ -20,6 +21,7 @@ use crate::{
     relay::{BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, RelayObserver},
     replay,
     request::{ActiveSession, LiveOperator, LiveViewer, Request, SessionCredential, WebDriverClient},
+    selenium_files::FileCommand,
     session::Urls,
     telemetry::{Connection, Kind},
     token::Permission,
@@ -84,14 +86,31 @@ impl ConnectionContext {
 /// `GET /vm/{session_id}/cdp`: relays a DevTools connection.
 pub(crate) async fn cdp(request: Request<ActiveSession>) -> Answer {
     let client = ClientHandshake::read(request.http())?;
+    open_cdp(request, &client, None).await
+}
+
+/// Relays a DevTools connection to `path`. Default: to the whole browser.
+pub(crate) async fn open_cdp(
+    request: Request<ActiveSession>,
+    client: &ClientHandshake,
+    path: Option<String>,
+) -> Answer {
     let context = ConnectionContext::new(request, Some(Kind::Cdp))?;
-    let path = context.connector.cdp_path().await?;
-    context.relay(Channel::Cdp, path, &client).await
+    let path = match path {
+        Some(path) => path,
+        None => context.connector.cdp_path().await?,
+    };
+    context.relay(Channel::Cdp, path, client).await
 }
 
 /// `GET /vm/{session_id}/webdriver`: relays a WebDriver BiDi connection.
 pub(crate) async fn bidi(request: Request<ActiveSession>) -> Answer {
     let client = ClientHandshake::read(request.http())?;
+    open_bidi(request, &client).await
+}
+
+/// Relays a WebDriver BiDi connection.
+pub(crate) async fn open_bidi(request: Request<ActiveSession>, client: &ClientHandshake) -> Answer {
     let context = ConnectionContext::new(request, Some(Kind::WebDriver))?;
     let upstream = context.connector.dial(Channel::WebDriver).await?;
     let relay = BidiRelay {
@@ -101,7 +120,7 @@ pub(crate) async fn bidi(request: Request<ActiveSession>) -> Answer {
         observer: context.observer,
         guard: context.guard,
     };
-    Ok(relay.open(&client, context.payload, upstream).await?)
+    Ok(relay.open(client, context.payload, upstream).await?)
 }
 
 /// `GET /vm/{session_id}/webdriver/session/{webdriver_id}`: relays the BiDi connection of a classic session.
@@ -119,10 +138,27 @@ pub(crate) async fn classic(request: Result<Request<WebDriverClient>, ApiError>)
 
 async fn command(request: Result<Request<WebDriverClient>, ApiError>) -> Answer {
     let mut request = request?;
-    let body = body::read(&mut request.take_payload()?, MAX_BODY_BYTES).await?;
-    let path = request.http().uri().path();
     // The path is not decoded, because it is forwarded.
-    let tail = path.splitn(5, '/').nth(4).unwrap_or_default();
+    let tail = request.http().uri().path().splitn(5, '/').nth(4).unwrap_or_default().to_owned();
+    let limit = FileCommand::of(request.http().method(), &tail).and_then(FileCommand::max_body_bytes);
+    let body = body::read(&mut request.take_payload()?, limit.unwrap_or(MAX_BODY_BYTES)).await?;
+    run_command(request, &tail, body).await.map(|answered| answered.response)
+}
+
+/// Runs a classic command in the session. `tail` is the path below the base of the protocol, percent-encoded.
+///
+/// # Errors
+/// Those of [`ClassicRequest::check`], and of the connection to the session.
+pub(crate) async fn run_command<C: SessionCredential>(
+    request: Request<C>,
+    tail: &str,
+    body: Bytes,
+) -> Result<ClassicResponse, ApiError> {
+    if let Some(command) = FileCommand::of(request.http().method(), tail) {
+        let id = request.services().ids.next().to_string().to_ascii_lowercase();
+        let response = command.run(&request.services().files, request.session(), &id, body).await?;
+        return Ok(ClassicResponse { response, created: None });
+    }
     let command = ClassicRequest::check(request.http().method(), tail, body)?;
     let kind = command.kind().clone();
     let (api, session) = (request.shared_api(), request.session().id);
@@ -144,7 +180,7 @@ async fn command(request: Result<Request<WebDriverClient>, ApiError>) -> Answer 
     {
         sessions.ended(session, id, None);
     }
-    Ok(response)
+    Ok(ClassicResponse { response, created })
 }
 
 /// `GET /live/{session_id}`: returns the page of the live view.

@@ -84,6 +84,14 @@ impl Activity {
         all.watched.entry(session.id).or_insert(entry);
     }
 
+    /// Shortens the idle timeout of a watched session to `timeout`, as long as this node runs. After a restart its
+    /// stored timeout counts again.
+    pub fn shorten_timeout(&self, session: SessionId, timeout: Duration) {
+        if let Some(entry) = self.all().watched.get_mut(&session) {
+            entry.timeout = entry.timeout.min(timeout);
+        }
+    }
+
     /// Takes back an undelivered session if it was not used, and refuses use from then on. Returns whether it did.
     #[must_use]
     pub fn take_back(&self, session: &Session) -> bool {

@@ -83,14 +83,17 @@ pub(crate) async fn acquire_browser(mut request: Request<DeferredAudit>) -> Answ
 }
 
 /// The session that this request got.
-struct Taken {
-    undelivered: UndeliveredSession,
+pub(crate) struct Taken {
+    pub(crate) undelivered: UndeliveredSession,
     /// True if the caller did not wait in the queue.
     at_once: bool,
 }
 
+/// Leases a browser, at once or after a wait; `None` if the wait ends without one. `gone` is cancelled when the caller
+/// disconnects.
+///
 /// Thousands of these futures may wait at a time, so large and short-lived values are boxed or stay outside.
-async fn acquire(
+pub(crate) async fn acquire(
     services: Arc<Services>,
     scope: Scope,
     which: String,

@@ -5,12 +5,12 @@ mod handlers;
 mod input;
 mod record;
 
-pub(crate) use self::record::PoolBody;
 use self::{
     acquire::AcquireBrowser,
     handlers::PoolListParams,
     input::{DeletePool, PoolInput, ReleaseBrowser},
 };
+pub(crate) use self::{acquire::acquire, record::PoolBody};
 use crate::{
     operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations},
     session::SessionBody,

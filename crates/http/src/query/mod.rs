@@ -104,6 +104,13 @@ impl Query {
         }
     }
 
+    /// Returns the query with other names of its parameters: pairs of the sent name and the one that takes its place.
+    pub(crate) fn renamed(&self, names: &[(&str, &str)]) -> Self {
+        let new_name =
+            |name: &str| names.iter().find(|(sent, _)| *sent == name).map_or(name, |(_, new)| *new).to_owned();
+        Self(self.0.iter().map(|(name, value)| (new_name(name), value.clone())).collect())
+    }
+
     /// Returns all parameters in order.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))

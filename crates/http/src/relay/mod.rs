@@ -11,6 +11,7 @@ mod client_frames;
 mod close;
 mod delivery_receipt;
 mod delivery_report;
+mod exchange;
 mod handshake;
 mod socket;
 mod upstream;
@@ -35,6 +36,7 @@ pub(crate) use self::{
     backlog::Writes,
     body::{Ending, RelayBody, UnreadBytes},
     byte_counter::ByteCounter,
+    exchange::exchange,
     handshake::upgrade_upstream,
     socket::STALL_TIMEOUT,
     upstream::Upstream,

@@ -10,7 +10,7 @@ use actix_web::{
     },
 };
 use casement_domain::{
-    OrganizationId, UserId,
+    ApiKeyId, OrganizationId, UserId,
     access::{AccessError, Scope},
     api_key::{AuthenticateError, Caller},
     audit::PreparedRecord,
@@ -18,9 +18,10 @@ use casement_domain::{
 };
 use tracing::Instrument as _;
 
-use super::{Credential, Request};
+use super::{ActiveSession, Credential, Request, session::SessionAccess};
 use crate::{
     audit::{self, Identity, prepared_record},
+    connect,
     error::{ApiError, Code},
     operation::Requirement,
     relay::DeliveryReceipt,
@@ -45,6 +46,7 @@ pub(crate) struct AnyKey;
 /// The access that a key of a project grants.
 pub(crate) struct ProjectAccess {
     scope: Scope,
+    key: ApiKeyId,
     user: UserId,
 }
 
@@ -56,7 +58,7 @@ impl ProjectAccess {
     pub(super) async fn admit(api: &Api, request: &HttpRequest) -> Result<Self, ApiError> {
         let caller = authenticate(api, request).await?;
         let scope = counted(api, &caller, project_scope(api, request, &caller).await)?;
-        Ok(Self { scope, user: caller.user })
+        Ok(Self { scope, key: caller.key, user: caller.user })
     }
 
     pub(super) fn scope(&self) -> &Scope {
@@ -120,7 +122,7 @@ impl Credential for AnyKey {
 ///
 /// # Errors
 /// `unauthorized`, with the same response for everything that is not a bearer credential.
-fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
+pub(super) fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
     let mut values = headers.get_all(header::AUTHORIZATION);
     let (Some(value), None) = (values.next(), values.next()) else {
         return Err(ApiError::unauthorized(headers.contains_key(header::AUTHORIZATION)));
@@ -136,15 +138,14 @@ async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiErr
         Identity::key(request, caller.key, caller.project);
         return Ok(caller);
     }
+    if let Some(token) = connect::connect_token(request)? {
+        let key = api.services.tokens.verify_connect_token(&token, api.services.clock.now());
+        let caller = api.services.api_keys.remembered(key.map_err(|_| ApiError::unauthorized(true))?).await?;
+        return Ok(noted(request, caller));
+    }
     let text = bearer(request.headers())?;
     match api.services.api_keys.authenticate(text).await {
-        Ok(caller) => {
-            Identity::key(request, caller.key, caller.project);
-            if caller.deployed {
-                Identity::mark_app(request);
-            }
-            Ok(caller)
-        }
+        Ok(caller) => Ok(noted(request, caller)),
         Err(error) => {
             // A key counts as refused only if it could be looked up.
             if matches!(error, AuthenticateError::Refused) {
@@ -153,6 +154,15 @@ async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiErr
             Err(error.into())
         }
     }
+}
+
+/// Notes the caller for the audit record.
+fn noted(request: &HttpRequest, caller: Caller) -> Caller {
+    Identity::key(request, caller.key, caller.project);
+    if caller.deployed {
+        Identity::mark_app(request);
+    }
+    caller
 }
 
 /// Counts the call against the rate limit of its key. If `reached` is an error, that is returned rather than the rate
@@ -175,6 +185,17 @@ async fn project_scope(api: &Api, request: &HttpRequest, caller: &Caller) -> Res
     Ok(scope)
 }
 
+impl Request<ProjectKey> {
+    /// Turns the request into one inside a session of the project.
+    ///
+    /// # Errors
+    /// `invalid_state` if a login runs in the session.
+    pub(crate) fn into_session(self, session: Session) -> Result<Request<ActiveSession>, ApiError> {
+        let access = SessionAccess::of_session(&self.api, &self.http, session, self.scope().organization_wide)?;
+        Ok(Request { api: self.api, http: self.http, payload: self.payload, access })
+    }
+}
+
 impl<C: Credential<Access = Caller>> Request<C> {
     pub(crate) fn caller(&self) -> &Caller {
         &self.access
@@ -188,6 +209,11 @@ impl<C: Credential<Access = Caller>> Request<C> {
 impl<C: Credential<Access = ProjectAccess>> Request<C> {
     pub(crate) fn scope(&self) -> &Scope {
         &self.access.scope
+    }
+
+    /// Returns the caller's key.
+    pub(crate) fn key(&self) -> ApiKeyId {
+        self.access.key
     }
 
     /// Returns the user who created the caller's key.

@@ -18,8 +18,8 @@ use serde::de::DeserializeOwned;
 pub(crate) use self::{
     key::{AnyKey, DeferredAudit, OrganizationKey, ProjectKey},
     session::{
-        ActiveSession, LiveOperator, LiveViewer, RecordingViewer, SessionCredential, StoredSession, WebDriverClient,
-        session_id,
+        ActiveSession, HubClient, LiveOperator, LiveViewer, RecordingViewer, SessionCredential, StoredSession,
+        WebDriverClient, session_id,
     },
 };
 use crate::{

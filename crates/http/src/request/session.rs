@@ -10,7 +10,11 @@ use actix_web::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casement_domain::{NotFound, SessionId, session::Session};
 
-use super::{Credential, Request, key::ProjectAccess, segment};
+use super::{
+    Credential, Request,
+    key::{ProjectAccess, bearer},
+    segment,
+};
 use crate::{
     audit::{self, Identity},
     connections::Registration,
@@ -41,6 +45,8 @@ pub(crate) enum AcceptedCredentials {
     TokenOnly,
     Key,
     KeyOrPassword,
+    /// A key, or the session's token, as a bearer credential. The path names a WebDriver session of the hub.
+    KeyOrBearerToken,
 }
 
 /// A credential that opens a session: under `/browsers/{id}` an API key, under `/vm/{session_id}` and
@@ -69,6 +75,13 @@ pub(crate) struct WebDriverClient;
 
 impl SessionCredential for WebDriverClient {
     const ACCEPTED: AcceptedCredentials = AcceptedCredentials::KeyOrPassword;
+}
+
+/// The credential for commands of a WebDriver session of the hub, whose id begins with that of the browser session.
+pub(crate) struct HubClient;
+
+impl SessionCredential for HubClient {
+    const ACCEPTED: AcceptedCredentials = AcceptedCredentials::KeyOrBearerToken;
 }
 
 /// The credential for the live view: any token.
@@ -104,7 +117,8 @@ impl<C: SessionCredential> Credential for C {
     async fn admit(api: &Api, request: &HttpRequest) -> Result<SessionAccess, ApiError> {
         let access = match request.match_info().get("session_id") {
             Some(_) => SessionAccess::direct(api, request, C::ACCEPTED, C::SCOPE).await?,
-            None => SessionAccess::by_key(api, request, C::SCOPE).await?,
+            None if C::ACCEPTED == AcceptedCredentials::KeyOrBearerToken => SessionAccess::of_hub(api, request).await?,
+            None => SessionAccess::by_key(api, request, &segment(request, "id")?, C::SCOPE).await?,
         };
         access.require(C::PERMISSION)?;
         Ok(access)
@@ -163,10 +177,29 @@ impl SessionAccess {
         Ok(Self { session, permission, end, registered, organization_wide })
     }
 
+    /// Admits a request whose path names a WebDriver session of the hub.
+    async fn of_hub(api: &Api, request: &HttpRequest) -> Result<Self, ApiError> {
+        let text = segment(request, "id")?;
+        let text = text.split('-').next().unwrap_or_default();
+        let token = bearer(request.headers()).ok().and_then(|text| api.services.tokens.verify(text).ok());
+        let Some((id, permission)) = token else {
+            return Self::by_key(api, request, text, SessionScope::Active).await;
+        };
+        if text.parse() != Ok(id) {
+            return Err(ApiError::unauthorized(true));
+        }
+        let (end, registered) = api.services.connections.register(id);
+        let session = api.services.sessions.active(id).await?;
+        note_session(request, id);
+        Identity::token(request, session.project);
+        audit::begin(request).await?;
+        Ok(Self { session, permission, end, registered, organization_wide: false })
+    }
+
     /// Admits a request with an API key whose path names the session under `/browsers`.
-    async fn by_key(api: &Api, request: &HttpRequest, scope: SessionScope) -> Result<Self, ApiError> {
+    async fn by_key(api: &Api, request: &HttpRequest, text: &str, scope: SessionScope) -> Result<Self, ApiError> {
         let project = ProjectAccess::admit(api, request).await?;
-        let id = session_id(&segment(request, "id")?)?;
+        let id = session_id(text)?;
         let (end, registered) = api.services.connections.register(id);
         let ended_too = scope == SessionScope::ActiveOrEnded;
         let session = api.services.sessions.get(project.scope(), &id.to_string(), ended_too).await?;
@@ -174,6 +207,20 @@ impl SessionAccess {
         audit::begin(request).await?;
         let organization_wide = project.scope().organization_wide;
         Ok(Self { session, permission: Permission::Drive, end, registered, organization_wide })
+    }
+
+    /// Admits a request that has just made or found the session with a key.
+    pub(super) fn of_session(
+        api: &Api,
+        request: &HttpRequest,
+        session: Session,
+        organization_wide: bool,
+    ) -> Result<Self, ApiError> {
+        let (end, registered) = api.services.connections.register(session.id);
+        note_session(request, session.id);
+        let access = Self { session, permission: Permission::Drive, end, registered, organization_wide };
+        access.require(Permission::Drive)?;
+        Ok(access)
     }
 
     /// # Errors

@@ -124,6 +124,7 @@ pub(crate) struct Urls<'a> {
     base: String,
     socket_base: String,
     live: String,
+    hub: String,
     /// The token that controls the session; two URLs contain it.
     token: String,
     /// The issuer of the other tokens.
@@ -141,6 +142,7 @@ impl<'a> Urls<'a> {
         let socket_base = base.strip_prefix("http").map_or_else(|| base.clone(), |rest| format!("ws{rest}"));
         Self {
             live: format!("{root}/live/{}", session.id),
+            hub: format!("{root}/wd/hub"),
             base,
             socket_base,
             token: tokens.mint(session.id, Permission::Drive, session.created_at),
@@ -148,12 +150,22 @@ impl<'a> Urls<'a> {
         }
     }
 
-    fn cdp(&self) -> String {
+    pub(crate) fn cdp(&self) -> String {
         format!("{}/cdp?jwt={}", self.socket_base, self.token)
+    }
+
+    /// Returns the WebSocket URL of the DevTools protocol for one target.
+    pub(crate) fn cdp_of_target(&self, target: &str) -> String {
+        format!("{}/devtools/page/{target}?jwt={}", self.socket_base, self.token)
     }
 
     pub(crate) fn webdriver(&self) -> String {
         format!("{}/webdriver?jwt={}", self.socket_base, self.token)
+    }
+
+    /// Returns the base URL of WebDriver clients for this session alone.
+    pub(crate) fn hub(&self) -> String {
+        format!("{}/{}", self.hub, self.token)
     }
 
     /// Returns the URL of the live view with mouse and keyboard. Its token grants no other access to the session.

@@ -60,7 +60,8 @@ fn operation(method: &Method, route: &str) -> Option<&'static str> {
     };
     let route = route.replacen("/vm/{session_id}/", "/browsers/{id}/", 1);
     match route.as_str() {
-        "/browsers/{id}/wd/{tail:.*}" => Some("webdriver_command"),
+        "/browsers/{id}/wd/{tail:.*}" | "/wd/hub/session/{id}/{tail:.*}" => Some("webdriver_command"),
+        "/connect" | "/connect/webdriver" => None,
         "/browsers/{id}/curl/raw" => Some("curl_raw"),
         _ => NAMES.get(&(method.as_str().to_owned(), route)).copied(),
     }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 const DEBUGGER_ADDRESS: &str = "127.0.0.1:9222";
 
 /// The accepted capabilities. None of them affects a command line, a file or another host.
-const ALLOWED_CAPABILITIES: [&str; 11] = [
+pub(crate) const ALLOWED_CAPABILITIES: [&str; 11] = [
     "acceptInsecureCerts",
     "browserName",
     "browserVersion",

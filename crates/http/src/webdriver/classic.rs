@@ -8,8 +8,7 @@ use actix_web::{
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use http_body_util::{BodyDataStream, BodyExt as _, Full, Limited};
-use hyper::{Request, Response, body::Incoming, client::conn::http1};
-use hyper_util::rt::TokioIo;
+use hyper::{Request, Response, body::Incoming};
 use serde_json::Value;
 use url::Url;
 
@@ -17,12 +16,12 @@ use super::{
     capabilities::{self, BadCapabilities, Bidi},
     public_url::{self, WebDriverSessionId},
 };
-use crate::relay::{Upstream, WEBDRIVER_HOST};
+use crate::relay::{Upstream, WEBDRIVER_HOST, exchange};
 
 /// The maximum size of a request body, in bytes; it may contain a file to upload.
 pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
 /// The maximum size of the body of a request for a new session, and of its response, in bytes.
-const MAX_NEW_SESSION_BYTES: usize = 1024 * 1024;
+pub(crate) const MAX_NEW_SESSION_BYTES: usize = 1024 * 1024;
 
 /// A checked command of a client, which is forwarded to chromedriver.
 #[derive(Debug)]
@@ -169,13 +168,6 @@ pub async fn forward(
 }
 
 async fn send(request: ClassicRequest, upstream: Upstream) -> Result<Response<Incoming>, ClassicError> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(upstream)).await.map_err(response_error)?;
-    // The task ends with the sender and the response body, and so also when the client disconnects.
-    actix_web::rt::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "the connection to chromedriver failed");
-        }
-    });
     // No header of the client is forwarded: no token, no origin and no public host.
     let request = Request::builder()
         .method(request.method.as_str())
@@ -185,7 +177,7 @@ async fn send(request: ClassicRequest, upstream: Upstream) -> Result<Response<In
         .header("connection", "close")
         .body(Full::new(request.body))
         .map_err(response_error)?;
-    sender.send_request(request).await.map_err(response_error)
+    exchange(upstream, request).await.map_err(response_error)
 }
 
 fn response_error(error: impl std::error::Error + Send + Sync + 'static) -> ClassicError {

@@ -7,10 +7,10 @@ mod classic;
 mod public_url;
 mod sessions;
 
-pub(crate) use self::sessions::ClassicSessions;
 pub use self::{
     bidi::BidiRelay,
     capabilities::{BadCapabilities, Bidi, bind},
     classic::{ClassicError, ClassicRequest, ClassicResponse, CommandKind, MAX_BODY_BYTES, forward},
     public_url::{BadSessionId, WebDriverSessionId},
 };
+pub(crate) use self::{capabilities::ALLOWED_CAPABILITIES, classic::MAX_NEW_SESSION_BYTES, sessions::ClassicSessions};

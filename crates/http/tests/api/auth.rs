@@ -62,6 +62,11 @@ async fn every_operation_refuses_a_missing_a_malformed_and_a_revoked_key() {
             // Removed routes send the date of their removal even without a valid credential.
             let lines = reply.to_string();
             let dated = |line: &&str| ["deprecation: ", "sunset: ", "link: "].iter().any(|name| line.starts_with(name));
+            // WebDriver clients read the error from a member of its own.
+            let lines = match lines.split_once(",\"value\":") {
+                Some((before, _)) if path.starts_with("/wd/") => format!("{before}}}"),
+                _ => lines,
+            };
             let lines = lines.lines().filter(|line| !(path.starts_with("/projects/") && dated(line)));
             assert_eq!(
                 lines.collect::<Vec<_>>().join("\n"),

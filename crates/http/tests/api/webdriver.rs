@@ -29,10 +29,19 @@ use super::support::{Ports, TestApi};
 
 /// A chromedriver that creates one session and accepts every command.
 #[derive(Clone, Copy)]
-struct Driver(SocketAddr);
+pub(super) struct Driver(SocketAddr);
 
 impl Driver {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
+        Self::answering(answer).await
+    }
+
+    /// Starts one that refuses every session.
+    pub(super) async fn refusing() -> Self {
+        Self::answering(refuse).await
+    }
+
+    async fn answering<F: Future<Output = ()> + Send + 'static>(answer: fn(TcpStream) -> F) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
@@ -44,13 +53,31 @@ impl Driver {
     }
 }
 
-async fn answer(mut stream: TcpStream) {
+/// Reads the head of a request.
+async fn head(stream: &mut TcpStream) -> Vec<u8> {
     let mut request = Vec::new();
     while !request.windows(4).any(|four| four == b"\r\n\r\n") {
         if stream.read_buf(&mut request).await.unwrap() == 0 {
-            return;
+            break;
         }
     }
+    request
+}
+
+async fn respond(mut stream: TcpStream, status: &str, body: &Value) {
+    let body = body.to_string();
+    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    stream.write_all((head + &body).as_bytes()).await.unwrap();
+}
+
+async fn refuse(mut stream: TcpStream) {
+    head(&mut stream).await;
+    let error = json!({ "value": { "error": "session not created", "message": "no match", "stacktrace": "" } });
+    respond(stream, "500 Internal Server Error", &error).await;
+}
+
+async fn answer(mut stream: TcpStream) {
+    let request = head(&mut stream).await;
     let (status, body) = match &request {
         new if new.starts_with(b"POST /session HTTP") => {
             ("200 OK", json!({ "value": { "sessionId": "abc", "capabilities": {} } }))
@@ -58,9 +85,7 @@ async fn answer(mut stream: TcpStream) {
         within if String::from_utf8_lossy(within).contains(" /session/abc") => ("200 OK", json!({ "value": null })),
         _ => ("404 Not Found", json!({ "value": { "error": "invalid session id" } })),
     };
-    let body = body.to_string();
-    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
-    stream.write_all((head + &body).as_bytes()).await.unwrap();
+    respond(stream, status, &body).await;
 }
 
 impl SessionConnector for Driver {

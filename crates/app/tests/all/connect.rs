@@ -1,0 +1,126 @@
+//! Tests of clients that connect by one address and make no call before: unmodified programs of other services, of which
+//! only the address and the key are others.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Cdp, Clients, Options, Server, Shared, until};
+use serde_json::{Value, json};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A page with an input for a file and a link that downloads one.
+const TRANSFER: &str = "<!doctype html><input type=file id=f>\
+    <a id=a download='from the page.txt' href='data:text/plain,downloaded'>x</a>";
+
+/// Returns an address of the server, with this scheme and path.
+fn address(server: &Server, scheme: &str, path: &str) -> String {
+    format!("{scheme}://{}{path}", server.address())
+}
+
+/// Waits until no session has this name or id.
+fn until_ended(server: &Server, which: &str) -> anyhow::Result<()> {
+    until("ended", LIMIT, || (server.get(&format!("/browsers/{which}")).ok()?.status == 404).then_some(()))
+}
+
+/// Runs a client of the script at an address; its session has the name of the client.
+fn runs(client: &str, address: &str, saw: &Value) -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let arguments = [client, address, &pages.url(""), server.key()];
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/connect.mjs", &arguments)?;
+    assert_eq!(run.json()?, *saw, "{client}");
+    assert!(!server.log().contains(server.key()), "the log shows no key");
+    Ok(())
+}
+
+fn query(server: &Server, name: &str) -> String {
+    format!("?token={}&headless=true&name={name}", server.key())
+}
+
+#[test]
+fn playwright_connects_to_a_websocket_and_to_an_http_address() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    for (scheme, path, name) in [("ws", "/connect", "pw-ws"), ("http", "/connect", "pw-http"), ("http", "/", "pw-root")]
+    {
+        runs("playwright", &(address(server, scheme, path) + &query(server, name)), &json!("Green"))?;
+        until_ended(server, name)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn playwright_connects_to_the_http_address_of_a_session() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let session = server.headless()?;
+    let base = format!("{}?jwt={}", session.text("base_url"), session.token());
+    runs("playwright", &base, &json!("Green"))?;
+
+    let list = format!("/vm/{}/json/list?jwt={}", session.id(), session.token());
+    let targets = Request::new("GET", &list).send(server.address())?.expect(200)?.json()?;
+    let page = targets.as_array().and_then(|targets| targets.iter().find(|target| target["type"] == "page"));
+    let socket = page.context("no page")?["webSocketDebuggerUrl"].as_str().context("no address")?;
+    assert_eq!(
+        Cdp::connect(socket)?.call("Runtime.evaluate", &json!({ "expression": "6 * 7" }))?["result"]["value"],
+        42
+    );
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
+}
+
+#[test]
+fn puppeteer_connects_over_cdp_and_over_bidi() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    runs("puppeteer", &(address(server, "ws", "/connect") + &query(server, "pp-cdp")), &json!("Green"))?;
+    runs("bidi", &(address(server, "ws", "/connect/webdriver") + &query(server, "pp-bidi")), &json!("Green"))?;
+    until_ended(server, "pp-cdp")?;
+    until_ended(server, "pp-bidi")
+}
+
+#[test]
+fn a_plain_websocket_and_webdriverio_connect() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    runs("ws", &(address(server, "ws", "/connect") + &query(server, "ws")), &json!("Chrome"))?;
+    until_ended(server, "ws")?;
+    runs("webdriverio", &address(server, "http", "/wd/hub"), &json!("Green"))
+}
+
+#[test]
+fn selenium_makes_its_session_uploads_downloads_and_ends_it() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    pages.put("/transfer", TRANSFER);
+    for address in [
+        format!("http://anyone:{}@{}/wd/hub", server.key(), server.address()),
+        address(server, "http", &format!("/wd/hub/{}", server.key())),
+    ] {
+        let run = Clients::find()?.run(server, "crates/app/tests/scripts/connect.py", &[&address, &pages.url("")])?;
+        let mut saw = run.json()?;
+        let session = saw["session"].take().as_str().context("no session")?.to_owned();
+        let expected = json!({
+            "session": null,
+            "uploaded": "from the client",
+            "names": ["from the page.txt"],
+            "downloaded": "downloaded",
+            "left": [],
+            "tree": [pages.url("/transfer")],
+        });
+        assert_eq!(saw, expected);
+        assert_eq!(server.get(&format!("/browsers/{session}"))?.status, 404, "quit() ends the session");
+    }
+    assert!(!server.log().contains(server.key()), "the log shows no key");
+    let secret = server.key().rsplit('_').next().context("an odd key")?;
+    let audit = server.get("/audit-logs?limit=100")?.expect(200)?.text();
+    assert!(audit.contains("/wd/hub/session") && !audit.contains(secret), "{audit}");
+    Ok(())
+}
+
+#[test]
+fn a_killed_server_leaves_no_session_of_a_connection() -> anyhow::Result<()> {
+    let mut server = Server::start(Options::default())?;
+    let path = format!("/connect{}", query(&server, "left"));
+    let open = Cdp::connect(&address(&server, "ws", &path))?;
+    server.get("/browsers/left")?.expect(200)?;
+    server.kill()?;
+    drop(open);
+    server.restart()?;
+    until_ended(&server, "left")
+}

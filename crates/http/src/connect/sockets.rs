@@ -1,0 +1,113 @@
+//! WebSockets that make a session: CDP and WebDriver BiDi.
+
+use std::time::Duration;
+
+use actix_web::http::header::{HeaderName, HeaderValue};
+use casement_domain::{
+    SessionId,
+    session::{Activity, SessionEvent, Sessions},
+};
+
+use super::{
+    options::BrowserOptions,
+    parameters::{self, Lifetime, Target},
+    start::start,
+};
+use crate::{
+    answer::Answer,
+    relay::ClientHandshake,
+    request::{ActiveSession, ProjectKey, Request},
+    state::Services,
+    undelivered::UndeliveredSession,
+    vm,
+};
+
+/// The time without use after which a session ends that a connection has made.
+const IDLE_TIMEOUT: time::Duration = time::Duration::seconds(5);
+/// The header of the response with the id of the session.
+const SESSION_HEADER: HeaderName = HeaderName::from_static("x-casement-session-id");
+
+/// The protocol of a connection.
+#[derive(Clone, Copy)]
+enum Protocol {
+    Cdp,
+    Bidi,
+}
+
+impl Protocol {
+    async fn open(self, request: Request<ActiveSession>, client: &ClientHandshake) -> Answer {
+        match self {
+            Self::Cdp => vm::open_cdp(request, client, None).await,
+            Self::Bidi => vm::open_bidi(request, client).await,
+        }
+    }
+}
+
+/// `GET /connect`: a WebSocket of the DevTools protocol to a browser of its own.
+pub(super) async fn connect_browser(request: Request<ProjectKey>) -> Answer {
+    connect(request, Protocol::Cdp).await
+}
+
+/// `GET /connect/webdriver`: a WebSocket of WebDriver BiDi to a browser of its own.
+pub(super) async fn connect_webdriver(request: Request<ProjectKey>) -> Answer {
+    connect(request, Protocol::Bidi).await
+}
+
+async fn connect(request: Request<ProjectKey>, protocol: Protocol) -> Answer {
+    let client = ClientHandshake::read(request.http())?;
+    match parameters::read(&request.raw_query()?)? {
+        Target::Existing(which) => {
+            let session = request.services().sessions.get(request.scope(), &which, false).await?;
+            let request = request.into_session(session)?;
+            // Reads the session again: it may have ended before the connection was registered.
+            request.services().sessions.active(request.session().id).await?;
+            protocol.open(request, &client).await
+        }
+        Target::Own(lifetime, options) => connect_own(request, protocol, &client, lifetime, options).await,
+    }
+}
+
+async fn connect_own(
+    request: Request<ProjectKey>,
+    protocol: Protocol,
+    client: &ClientHandshake,
+    lifetime: Lifetime,
+    options: BrowserOptions,
+) -> Answer {
+    let started = start(&request, options).await?;
+    let api = request.shared_api();
+    let request = request.into_session(started.session().clone())?;
+    let mut response = protocol.open(request, client).await?;
+    let id = limit(started, lifetime, &api.services);
+    if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
+        response.headers_mut().insert(SESSION_HEADER, id);
+    }
+    Ok(response)
+}
+
+/// Limits the life of a session whose first connection is open.
+fn limit(started: UndeliveredSession, lifetime: Lifetime, services: &Services) -> SessionId {
+    let id = started.hand_over().id;
+    if !lifetime.keep {
+        let activity: &Activity = services.sessions.activity();
+        activity.shorten_timeout(id, IDLE_TIMEOUT);
+    }
+    if let Some(max_duration) = lifetime.max_duration {
+        // If all connections close, the signal is lost and the timer runs to its end.
+        let (sessions, (end, _)) = (services.sessions.clone(), services.connections.register(id));
+        services.runtime.spawn(async move {
+            tokio::select! {
+                _ = end.ended() => {}
+                () = tokio::time::sleep(max_duration) => end_session(&sessions, id, max_duration).await,
+            }
+        });
+    }
+    id
+}
+
+async fn end_session(sessions: &Sessions, id: SessionId, after: Duration) {
+    if let Err(error) = sessions.end(id, SessionEvent::Delete).await {
+        // A session that has ended by itself refuses the event.
+        tracing::debug!(session = %id, after_ms = after.as_millis(), %error, "a session was not ended at its bound");
+    }
+}

@@ -1,0 +1,84 @@
+//! The HTTP endpoints of the DevTools protocol below a session: its version and its targets, with the session's own
+//! addresses in place of the browser's.
+
+use actix_web::HttpResponse;
+use bytes::Bytes;
+use casement_domain::NotFound;
+use http_body_util::{BodyExt as _, Full, Limited};
+use serde_json::Value;
+
+use crate::{
+    answer::Answer,
+    error::{ApiError, Code},
+    relay::{CDP_HOST, Channel, ClientHandshake, Upstream, exchange},
+    request::{ActiveSession, Request},
+    session::Urls,
+    vm,
+};
+
+/// The maximum size of the browser's response, in bytes. A browser has at most some hundred targets.
+const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
+/// The members with an address of the browser's own pages.
+const FRONTENDS: [&str; 2] = ["devtoolsFrontendUrl", "devtoolsFrontendUrlCompat"];
+const SOCKET: &str = "webSocketDebuggerUrl";
+
+/// `GET /vm/{session_id}/json/version`.
+pub(crate) async fn version(request: Request<ActiveSession>) -> Answer {
+    let mut version = read(&request, "/json/version").await?;
+    let socket = urls(&request).cdp();
+    if let Value::Object(members) = &mut version {
+        members.insert(SOCKET.to_owned(), socket.into());
+    }
+    Ok(HttpResponse::Ok().json(version))
+}
+
+/// `GET /vm/{session_id}/json` and `GET /vm/{session_id}/json/list`.
+pub(crate) async fn list(request: Request<ActiveSession>) -> Answer {
+    let mut targets = read(&request, "/json/list").await?;
+    let urls = urls(&request);
+    for target in targets.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        FRONTENDS.iter().for_each(|name| drop(target.remove(*name)));
+        match target.get("id").and_then(Value::as_str).filter(|id| is_target(id)).map(|id| urls.cdp_of_target(id)) {
+            Some(socket) => target.insert(SOCKET.to_owned(), socket.into()),
+            None => target.remove(SOCKET),
+        };
+    }
+    Ok(HttpResponse::Ok().json(targets))
+}
+
+/// `GET /vm/{session_id}/devtools/page/{target_id}`: relays a DevTools connection to one target.
+pub(crate) async fn page(request: Request<ActiveSession>) -> Answer {
+    let client = ClientHandshake::read(request.http())?;
+    let target = request.path("target_id")?;
+    if !is_target(&target) {
+        return Err(NotFound::new("target", target).into());
+    }
+    vm::open_cdp(request, &client, Some(format!("/devtools/page/{target}"))).await
+}
+
+/// Returns whether a text has the form of a target's id: letters, digits and hyphens.
+fn is_target(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+fn urls(request: &Request<ActiveSession>) -> Urls<'_> {
+    Urls::new(&request.api().public_url, &request.services().tokens, request.session())
+}
+
+/// Reads an endpoint of the session's browser.
+async fn read(request: &Request<ActiveSession>, path: &str) -> Result<Value, ApiError> {
+    let (services, session) = (request.services(), request.session());
+    let activity = services.sessions.activity().begin(session.id);
+    let _activity = activity.ok_or_else(|| NotFound::new("browser session", session.id.to_string()))?;
+    let browser = session.browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;
+    let connection = services.session_connector.connector(browser).dial(Channel::Cdp).await?;
+    let upstream = Upstream::adopt(connection).map_err(unreadable)?;
+    let get = hyper::Request::get(path).header("host", CDP_HOST).header("connection", "close");
+    let response = exchange(upstream, get.body(Full::new(Bytes::new())).map_err(ApiError::internal)?).await;
+    let body = Limited::new(response.map_err(unreadable)?.into_body(), MAX_RESPONSE_BYTES).collect().await;
+    serde_json::from_slice(&body.map_err(unreadable)?.to_bytes()).map_err(unreadable)
+}
+
+fn unreadable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ApiError {
+    ApiError::new(Code::UpstreamError, "the browser's answer makes no sense").caused_by(error)
+}

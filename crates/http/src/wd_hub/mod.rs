@@ -1,0 +1,47 @@
+//! `/wd/hub`: WebDriver for clients that make their sessions themselves, as with Selenium Grid. A new WebDriver session
+//! is a new browser session, and its end is that session's end.
+//!
+//! The id of a WebDriver session is the id of the browser session, a hyphen, and chromedriver's own id. So it needs no
+//! registry and outlives a restart of the server.
+
+mod capabilities;
+mod handlers;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use self::capabilities::VendorOptions;
+pub(crate) use self::handlers::command;
+use crate::operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations};
+
+/// A new WebDriver session.
+#[derive(Deserialize, ToSchema)]
+#[expect(dead_code, reason = "only the OpenAPI document uses it; the capabilities are read one by one")]
+struct NewWebDriverSession {
+    /// `alwaysMatch` and `firstMatch` of the protocol; `casement:options` in them chooses the browser.
+    #[schema(value_type = Option<Object>)]
+    capabilities: Option<Map<String, Value>>,
+}
+
+pub(crate) fn operations(api: &mut Operations) {
+    api.resource("WebDriver", "The session does not exist");
+    api.get("/wd/hub/status", "webdriver_status", handlers::status)
+        .summary("Reports whether new WebDriver sessions can be made.")
+        .content::<Value>("200", "application/json", "`value.ready`");
+    api.post("/wd/hub/session", "create_webdriver_session", handlers::create)
+        .summary("Makes a session and a WebDriver session in it.")
+        .body::<NewWebDriverSession>()
+        .schema::<VendorOptions>()
+        .content::<Value>("200", "application/json", "`value.sessionId` and `value.capabilities`")
+        .refuses([
+            ("400", "A capability breaks a rule, or this installation does not support it"),
+            ARCHIVED,
+            NAME_TAKEN,
+            LIMIT_REACHED,
+        ])
+        .fails("No browser could be started");
+    api.delete("/wd/hub/session/{id}", "delete_webdriver_session", handlers::delete)
+        .summary("Ends a WebDriver session with its session.")
+        .content::<Value>("200", "application/json", "Ended");
+}
