@@ -15,6 +15,7 @@ mod body;
 mod client_timeout;
 mod computer;
 mod connect;
+mod connect_credential;
 mod connections;
 mod cors;
 mod credential;

@@ -20,7 +20,7 @@ use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
     audit::{Audited, caller_ip},
-    connect, cors,
+    connect_credential, cors,
     error::{ApiError, Code},
     ignored_fields,
     plain_errors::ActiveRequests,
@@ -60,7 +60,7 @@ pub(crate) async fn outermost(
     let Some(api) = request.app_data::<Data<Api>>().cloned() else {
         return Err(ApiError::internal("the server was put together without its state").into());
     };
-    connect::move_to_headers(&mut request);
+    connect_credential::move_to_headers(&mut request);
     let facts = RequestFacts::read(&request, api.services.ids.as_ref());
     let span = request_span(&api, &request, &facts);
     let active = request.conn_data::<ActiveRequests>().cloned().unwrap_or_default();

@@ -7,9 +7,10 @@ use time::Duration;
 use url::Url;
 use utoipa::ToSchema;
 
-use super::{credential::CONNECT_TOKEN, parameters};
+use super::parameters;
 use crate::{
     answer::Answer,
+    connect_credential::CONNECT_TOKEN,
     request::{ProjectKey, Request},
 };
 

@@ -1,7 +1,6 @@
 //! `/connect`: a browser is had by connecting to one address, without a call before.
 
 mod browser_arguments;
-mod credential;
 mod discovery;
 mod options;
 mod parameters;
@@ -10,7 +9,6 @@ mod start;
 
 pub(crate) use self::{
     browser_arguments::apply as apply_browser_argument,
-    credential::{connect_token, move_to_headers},
     discovery::{list, version},
     options::{BrowserOptions, set, size},
     parameters::asks_for_nothing,

@@ -11,10 +11,10 @@ use utoipa::IntoParams;
 
 use super::{
     browser_arguments,
-    credential::CONNECT_TOKEN,
     options::{BrowserOptions, set, size},
 };
 use crate::{
+    connect_credential::CONNECT_TOKEN,
     error::{ApiError, Code},
     json,
     query::Query,

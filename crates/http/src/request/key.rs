@@ -21,7 +21,7 @@ use tracing::Instrument as _;
 use super::{ActiveSession, Credential, Request, session::SessionAccess};
 use crate::{
     audit::{self, Identity, prepared_record},
-    connect,
+    connect_credential,
     error::{ApiError, Code},
     operation::Requirement,
     relay::DeliveryReceipt,
@@ -138,7 +138,7 @@ async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiErr
         Identity::key(request, caller.key, caller.project);
         return Ok(caller);
     }
-    if let Some(token) = connect::connect_token(request)? {
+    if let Some(token) = connect_credential::connect_token(request)? {
         let key = api.services.tokens.verify_connect_token(&token, api.services.clock.now());
         let caller = api.services.api_keys.remembered(key.map_err(|_| ApiError::unauthorized(true))?).await?;
         return Ok(noted(request, caller));

@@ -179,8 +179,8 @@ impl SessionAccess {
 
     /// Admits a request whose path names a WebDriver session of the hub.
     async fn of_hub(api: &Api, request: &HttpRequest) -> Result<Self, ApiError> {
-        let text = segment(request, "id")?;
-        let text = text.split('-').next().unwrap_or_default();
+        let whole = segment(request, "id")?;
+        let text = whole.split('-').next().filter(|part| part.parse::<SessionId>().is_ok()).unwrap_or(&whole);
         let token = bearer(request.headers()).ok().and_then(|text| api.services.tokens.verify(text).ok());
         let Some((id, permission)) = token else {
             return Self::by_key(api, request, text, SessionScope::Active).await;

@@ -268,7 +268,7 @@ async fn a_session_that_exists_is_connected_to_and_lives_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_discovered_address_opens_one_session_without_the_key_for_a_minute() {
+async fn a_discovered_address_opens_sessions_without_the_key_for_a_minute() {
     let api = TestApi::start(startable().await);
     for path in ["/json/version/", "/connect/json/version"] {
         let found = api.request("GET", &format!("{path}?token={}&headless=1", key()), &[], "").await;

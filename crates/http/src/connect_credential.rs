@@ -22,7 +22,7 @@ const KEY_PARAMETERS: [&str; 2] = ["token", "apiKey"];
 /// The query parameter that takes the place of the header with the project.
 const PROJECT_PARAMETER: &str = "project";
 /// The query parameter that holds a connect token.
-pub(super) const CONNECT_TOKEN: &str = "connect_token";
+pub(crate) const CONNECT_TOKEN: &str = "connect_token";
 const KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 const PROJECT_HEADER: HeaderName = HeaderName::from_static("x-kernel-project-id");
 /// The base path of WebDriver clients.
@@ -82,17 +82,17 @@ fn moved(uri: &Uri) -> Moved {
         path = format!("{HUB}{rest}");
         keys.push(decoded(&key).unwrap_or(key));
     }
-    let mut kept = Vec::new();
+    let mut remaining = Vec::new();
     for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let value = || decoded(&value.replace('+', " ")).unwrap_or_default();
         match decoded(name).unwrap_or_default() {
             name if KEY_PARAMETERS.contains(&name.as_str()) => keys.push(value()),
             name if name == PROJECT_PARAMETER => project = Some(value()),
-            _ => kept.push(pair),
+            _ => remaining.push(pair),
         }
     }
-    let uri = if kept.is_empty() { path } else { format!("{path}?{}", kept.join("&")) };
+    let uri = if remaining.is_empty() { path } else { format!("{path}?{}", remaining.join("&")) };
     Moved { uri, keys, project }
 }
 
