@@ -19,7 +19,6 @@ pub(crate) use self::{
     key::{AnyKey, DeferredAudit, OrganizationKey, ProjectKey},
     session::{
         ActiveSession, LiveOperator, LiveViewer, RecordingViewer, SessionCredential, StoredSession, WebDriverClient,
-        session_id,
     },
 };
 use crate::{

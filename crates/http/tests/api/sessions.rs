@@ -71,6 +71,17 @@ async fn an_empty_body_creates_a_session_with_defaults() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_ignored_fields_of_a_create_are_stored_with_the_session() {
+    let mut ports = startable();
+    ports.sessions.expect_note_ignored_fields().times(1).returning(|id, fields| {
+        assert_eq!((id, fields), (session_id(1), &["headles".to_owned(), "viewport.widht".to_owned()][..]));
+        Err(StoreError::unavailable("session.note_ignored_fields", "away"))
+    });
+    let body = json!({ "headles": true, "viewport": { "widht": 3 } });
+    assert_eq!(TestApi::start(ports).post("/browsers", body).await.status, 201, "the session is made");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_refused_create_states_why() {
     let limit = LimitExceeded { limit: Limit::OrganizationSessions, value: 50, used: 50, requested: 1 };
     for (outcome, expected) in [
