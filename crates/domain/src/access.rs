@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::api_key::Caller;
 use crate::ids::{OrganizationId, ProjectId};
 use crate::project::{Project, ProjectRepository, ProjectStatus};
-use crate::session::IdOrName;
 use crate::store_error::StoreError;
 
 /// The project that a request may touch.
@@ -121,9 +120,9 @@ impl Access {
     async fn wanted(&self, caller: &Caller, named: NamedProject<'_>) -> Result<Option<ProjectId>, AccessError> {
         let id = named.id.map(|text| text.parse::<ProjectId>().map_err(|_| AccessError::BadProject)).transpose()?;
         let Some(text) = named.id_or_name else { return Ok(id) };
-        let other = match IdOrName::parse(text) {
-            IdOrName::Id(other) => Some(other),
-            IdOrName::Name(name) => self.project_named(caller, &name).await?,
+        let other = match text.parse() {
+            Ok(other) => Some(other),
+            Err(_) => self.project_named(caller, text).await?,
         };
         match (id, other, caller.project) {
             (Some(id), Some(other), _) if id != other => Err(AccessError::DifferentProjects),

@@ -39,7 +39,7 @@ async fn a_waiting_login_is_shown_in_both_forms() {
         })
     );
     assert_eq!(
-        body["choices"][0],
+        body["choices"][1],
         json!({
             "id": "text", "label": "By text", "type": "mfa_method", "mfa_type": "sms", "observed_selector": "#text",
         })
@@ -84,8 +84,8 @@ async fn a_field_says_whether_its_value_was_refused_and_which_keyboard_fits() {
     ] {
         let mut ports = Ports::default();
         let hint = Some("to •• 42".to_owned());
-        let asked = RequestedField { input, hint, rejected: true, ..field("code", FieldKind::Code, true) };
-        let flow = Flow { fields: vec![asked], ..flow() };
+        let code = RequestedField { input, hint, rejected: true, ..field("code", FieldKind::Code, true) };
+        let flow = Flow { fields: vec![code], ..flow() };
         finds(&mut ports, AuthConnection { flow: Some(Box::new(flow)), ..connection() });
         let shown = TestApi::start(ports).get(&path("")).await.json()["fields"][0].clone();
         let expected = [&json!("rejected"), &json!("to •• 42"), &mode];

@@ -177,6 +177,7 @@ async fn a_key_names_a_live_session_by_its_name_in_every_path() {
     });
     ports.sessions.expect_find().returning(|id| Ok((id == session_id(1)).then(|| session(1))));
     ports.engine.expect_screenshot().returning(|_, _, _| Ok(b"png".to_vec()));
+    ports.replays.expect_list().returning(|_| Ok(Vec::new()));
     ports.stored_replays.expect_of_session().returning(|_| Ok(Vec::new()));
     let api = TestApi::start(ports);
     for path in ["/browsers/my%20session", "/vm/my%20session"] {
