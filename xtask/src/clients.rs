@@ -9,9 +9,11 @@ use anyhow::{Context, Result};
 
 use crate::{step, workspace};
 
-const LOCKS: &[&str] = &["requirements.txt", "package.json", "package-lock.json"];
+const LOCKS: &[&str] = &["requirements.txt", "requirements-newest.txt", "package.json", "package-lock.json"];
+/// The Python environments, with the files that list their packages.
+const ENVIRONMENTS: &[(&str, &str)] = &[("venv", "requirements.txt"), ("venv-newest", "requirements-newest.txt")];
 
-/// Returns the folder of the clients: `venv/bin/python` and `node_modules`. Installs them if a lock file has changed.
+/// Returns the folder of the clients: `venv/bin/python`, `venv-newest/bin/python` and `node_modules`. Installs them if a lock file has changed.
 pub(crate) fn ensure() -> Result<PathBuf> {
     let wanted = workspace::root().join("crates/app/tests/clients");
     let home = workspace::target()?.join("clients");
@@ -27,7 +29,9 @@ pub(crate) fn ensure() -> Result<PathBuf> {
     for name in LOCKS {
         fs::copy(wanted.join(name), home.join(name)).with_context(|| format!("cannot copy {name}"))?;
     }
-    install_python(&home)?;
+    for (environment, packages) in ENVIRONMENTS {
+        install_python(&home, environment, packages)?;
+    }
     install_node(&home)?;
     // Written last, so that an interrupted installation does not count as complete.
     fs::write(&stamp, locks).with_context(|| format!("cannot write {}", stamp.display()))?;
@@ -39,10 +43,11 @@ fn read_locks(folder: &Path) -> Result<String> {
     LOCKS.iter().map(read).collect()
 }
 
-fn install_python(home: &Path) -> Result<()> {
-    step::run("making a Python environment", Command::new("python3").args(["-m", "venv", "venv"]).current_dir(home))?;
-    let mut pip = Command::new(home.join("venv/bin/python"));
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", "requirements.txt"]);
+fn install_python(home: &Path, environment: &str, packages: &str) -> Result<()> {
+    let mut venv = Command::new("python3");
+    step::run("making a Python environment", venv.args(["-m", "venv", environment]).current_dir(home))?;
+    let mut pip = Command::new(home.join(environment).join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", packages]);
     step::run("installing the Python clients", pip.current_dir(home))
 }
 

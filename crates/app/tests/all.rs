@@ -55,6 +55,7 @@ mod all {
     mod login_ways;
     mod logins;
     mod memories;
+    mod node_client;
     mod organization;
     mod playwright;
     mod policies;

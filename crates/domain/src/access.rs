@@ -18,18 +18,30 @@ pub struct Scope {
     pub organization_wide: bool,
 }
 
+/// The project that a request names, in either of two headers or in both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamedProject<'a> {
+    /// The text of the header with an identifier.
+    pub id: Option<&'a str>,
+    /// The text of the header with an identifier or a name.
+    pub id_or_name: Option<&'a str>,
+}
+
 /// The error of resolving the project of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// The project header is not an identifier.
+    /// The header with the identifier of a project has no identifier.
     #[error("the project header does not hold an identifier")]
     BadProject,
+    /// The two headers name different projects.
+    #[error("the two project headers name different projects")]
+    DifferentProjects,
     /// The key belongs to another project.
     #[error("the key does not open this project")]
     OtherProject,
     /// The organization has no such project.
     #[error("project {0} not found")]
-    ProjectNotFound(ProjectId),
+    ProjectNotFound(String),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -76,12 +88,12 @@ impl Access {
         Self { projects }
     }
 
-    /// Returns the scope of `caller` with `header`, the text of the project header.
+    /// Returns the scope of `caller` for the project that the request names.
     ///
     /// # Errors
     /// See [`AccessError`].
-    pub async fn resolve(&self, caller: &Caller, header: Option<&str>) -> Result<Scope, AccessError> {
-        let wanted = header.map(|text| text.parse::<ProjectId>().map_err(|_| AccessError::BadProject)).transpose()?;
+    pub async fn resolve(&self, caller: &Caller, named: NamedProject<'_>) -> Result<Scope, AccessError> {
+        let wanted = self.wanted(caller, named).await?;
         let organization_wide = caller.project.is_none();
         let id = match (caller.project, wanted) {
             (Some(own), Some(other)) if own != other => return Err(AccessError::OtherProject),
@@ -98,7 +110,37 @@ impl Access {
         if let Some(home) = caller.home.as_ref().filter(|home| home.id == id) {
             return Ok(Scope { project: home.clone(), unscoped: false, organization_wide });
         }
-        let project = self.projects.find(caller.organization, id).await?.ok_or(AccessError::ProjectNotFound(id))?;
+        let project = self.projects.find(caller.organization, id).await?;
+        let project = project.ok_or_else(|| AccessError::ProjectNotFound(id.to_string()))?;
         Ok(Scope { project, unscoped: false, organization_wide })
+    }
+
+    /// Returns the project that the request names. A key of one project is told the same of a name that does not exist
+    /// and of the name of another project.
+    async fn wanted(&self, caller: &Caller, named: NamedProject<'_>) -> Result<Option<ProjectId>, AccessError> {
+        let id = named.id.map(|text| text.parse::<ProjectId>().map_err(|_| AccessError::BadProject)).transpose()?;
+        let Some(text) = named.id_or_name else { return Ok(id) };
+        let other = match text.parse() {
+            Ok(other) => Some(other),
+            Err(_) => self.project_named(caller, text).await?,
+        };
+        match (id, other, caller.project) {
+            (Some(id), Some(other), _) if id != other => Err(AccessError::DifferentProjects),
+            (_, Some(other), _) => Ok(Some(other)),
+            (_, None, None) => Err(AccessError::ProjectNotFound(text.to_owned())),
+            (_, None, Some(_)) => Err(AccessError::OtherProject),
+        }
+    }
+
+    async fn project_named(&self, caller: &Caller, name: &str) -> Result<Option<ProjectId>, AccessError> {
+        if let Some(home) = caller.home.as_ref().filter(|home| home.name.as_str() == name) {
+            return Ok(Some(home.id));
+        }
+        // The store cannot search for NUL.
+        let found = match name.contains('\0') {
+            true => None,
+            false => self.projects.find_by_name(caller.organization, name).await?,
+        };
+        Ok(found.map(|project| project.id))
     }
 }

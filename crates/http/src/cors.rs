@@ -9,8 +9,8 @@ use actix_web::http::{
 use url::Url;
 
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
-const REQUEST_HEADERS: &str = "Authorization, Content-Type, X-Kernel-Project-Id, Last-Event-ID";
-const RESPONSE_HEADERS: &str = "X-Request-Id, X-Has-More, X-Next-Offset, X-Next-Page-Token, X-Next-Cursor, X-Record-Count, X-Range-End, \
+const REQUEST_HEADERS: &str = "Authorization, Content-Type, X-Kernel-Project-Id, X-Kernel-Project, Last-Event-ID";
+const RESPONSE_HEADERS: &str = "X-Request-Id, X-Has-More, X-Next-Offset, X-Next-Page-Token, X-Next-Cursor, X-Record-Count, X-Row-Count, X-Content-Sha256, X-Range-End, \
     Content-Disposition, Location, Deprecation, Sunset, Link, WWW-Authenticate, Allow, Retry-After, X-Should-Retry, \
     X-Casement-Ignored-Fields";
 const MAX_AGE_SECONDS: &str = "600";

@@ -22,7 +22,7 @@ use crate::{
 #[schema(as = CredentialProvider)]
 pub(crate) struct ProviderBody {
     id: String,
-    /// `passwordmanager` or `keepass`.
+    /// `passwordmanager` or `onepassword`, as its creator wrote it, or `keepass`.
     provider_type: &'static str,
     name: String,
     /// Whether the provider is searched for logins.
@@ -45,7 +45,7 @@ pub(crate) struct ProviderBody {
 
 impl From<CredentialProvider> for ProviderBody {
     fn from(provider: CredentialProvider) -> Self {
-        let provider_type = provider.place.kind().as_str();
+        let provider_type = provider.type_name();
         let (server_url, vault) = match provider.place {
             ProviderPlace::PasswordManager(url) => (url.as_ref().map(Url::to_string), None),
             ProviderPlace::Keepass(vault) => (None, Some(vault)),
@@ -139,7 +139,7 @@ pub(crate) struct ProviderInput {
     /// The name: 1 to 255 characters, unique in the organization. Required.
     #[schema(required, nullable = false)]
     name: Option<String>,
-    /// `passwordmanager` (or `onepassword`): a 1Password Connect server; `keepass`: a KeePass database. Required.
+    /// `passwordmanager` or `onepassword`: a 1Password Connect server; `keepass`: a KeePass database. Required.
     #[schema(required, nullable = false)]
     provider_type: Option<String>,
     /// The Connect server's access token, or the database's password; 1 to 8,192 characters. Stored sealed, and never

@@ -62,10 +62,11 @@ codes! {
     InvalidInput => "invalid_input", 400, "The request can be parsed, but a field breaks a rule; `details` names the fields and the rules.";
     InvalidCursor => "invalid_cursor", 400, "The token was not issued by this server, or belongs to other filters.";
     NotSupported => "not_supported", 400, "The request is valid, but this installation does not support it, or a field of it; 404 for an operation that only other servers have.";
+    AmbiguousProxyName => "ambiguous_proxy_name", 400, "Several proxies have the name; use the id of one.";
     Unauthorized => "unauthorized", 401, "The credential is missing or not valid.";
     Forbidden => "forbidden", 403, "The credential is valid, but does not permit the request.";
-    ProjectArchived => "project_archived", 403, "The project is archived and does not accept the change.";
-    PathForbidden => "path_forbidden", 403, "The sandbox's user may not access the path in this way.";
+    ProjectArchived => "project_archived", 403, "The project is archived and does not accept the change; 400 for a request with the token of a session.";
+    PathForbidden => "path_forbidden", 403, "The sandbox's user may not access the path in this way; 400 for a request with the token of the session.";
     NotFound => "not_found", 404, "The resource does not exist in the scope of the credential, or the session has ended.";
     RouteNotFound => "route_not_found", 404, "The route does not exist.";
     MethodNotAllowed => "method_not_allowed", 405, "The route does not support the method; `Allow` lists the methods that it supports.";

@@ -116,7 +116,7 @@ pub(crate) fn operations(api: &mut Operations) {
         .no_content("Deleted")
         .refuses([("409", "A browser pool loads the extension")]);
     api.resource("Browsers", "The session does not exist");
-    api.post("/browsers/{id}/extensions", "load_extensions", load_extensions)
+    api.post("/browsers/{id_or_name}/extensions", "load_extensions", load_extensions)
         .summary("Loads extensions into a session. Chromium restarts with its profile; debugging connections end.")
         .form::<LoadExtensions>()
         .no_content("Loaded")

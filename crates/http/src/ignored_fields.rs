@@ -38,6 +38,11 @@ impl IgnoredFields {
         }
     }
 
+    /// Returns the paths that were stored with a request, at most [`MAX_NAMED`]; none if nothing was ignored.
+    pub(crate) fn of(request: &HttpRequest) -> Vec<String> {
+        request.extensions().get::<Self>().map(|fields| fields.paths.clone()).unwrap_or_default()
+    }
+
     fn header(&self) -> Option<HeaderValue> {
         let more = if self.has_more { ", ..." } else { "" };
         HeaderValue::from_str(&format!("{}{more}", self.paths.join(", "))).ok()

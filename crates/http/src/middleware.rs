@@ -24,6 +24,7 @@ use crate::{
     error::{ApiError, Code},
     ignored_fields,
     plain_errors::ActiveRequests,
+    query::Query,
     request_uri,
     state::Api,
     telemetry::Call,
@@ -36,6 +37,8 @@ const MAX_REQUEST_LINE_BYTES: usize = 16 * 1024;
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// The end of the path of acquire requests, of which thousands may wait at a time.
 const ACQUIRE_SUFFIX: &str = "/acquire";
+/// The beginning of the paths into sessions.
+const DIRECT_PREFIX: &str = "/vm/";
 /// The end of the challenge in the response to a refused credential.
 const INVALID_TOKEN: &[u8] = b"error=\"invalid_token\"";
 /// The route label of requests that no route matches.
@@ -82,7 +85,7 @@ pub(crate) async fn outermost(
         };
         let response = match result {
             Ok(Ok(response)) => {
-                let response = limit_refused_credentials(&api, response);
+                let response = limit_refused_credentials(&api, refused_by_operation(response));
                 let route = response.request().match_pattern().unwrap_or_default();
                 let mut response = facts.complete(audited.complete(response, &route).await, &route);
                 call.complete(&api.services, &route, response.status(), &facts.id);
@@ -152,6 +155,20 @@ fn limit_refused_credentials(api: &Api, response: ServiceResponse<BoxBody>) -> S
         Ok(()) => response,
         Err(refusal) => response.into_response(refusal.error_response()),
     }
+}
+
+/// Replaces the status 403 of a refused operation by 400 if the request has the token of a session: the public clients
+/// take a 403 there for a refusal of the token, forget the address of the session and repeat the request elsewhere.
+fn refused_by_operation(mut response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+    let error = response.response().error().and_then(|error| error.as_error::<ApiError>());
+    let refused = response.status() == StatusCode::FORBIDDEN
+        && error.is_some_and(|error| error.code() != Code::Forbidden)
+        && response.request().path().starts_with(DIRECT_PREFIX)
+        && Query::parse(response.request().query_string()).is_ok_and(|query| matches!(query.raw("jwt"), Ok(Some(_))));
+    if refused {
+        *response.response_mut().status_mut() = StatusCode::BAD_REQUEST;
+    }
+    response
 }
 
 /// Moves headers into a map of minimal capacity. The original has room for dozens, which takes kilobytes for as long as

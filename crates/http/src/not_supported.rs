@@ -37,11 +37,10 @@ const CREATE_KEY: (Method, &str) = (Method::POST, "/org/api_keys");
 const CREATE_CONNECTION: (Method, &str) = (Method::POST, "/auth/connections");
 const UPDATE_CONNECTION: (Method, &str) = (Method::PATCH, "/auth/connections/{id}");
 const LOGIN: (Method, &str) = (Method::POST, "/auth/connections/{id}/login");
-const SUBMIT: (Method, &str) = (Method::POST, "/auth/connections/{id}/submit");
 const CREATE_CREDENTIAL: (Method, &str) = (Method::POST, "/credentials");
 const UPDATE_CREDENTIAL: (Method, &str) = (Method::PATCH, "/credentials/{id_or_name}");
 const CREATE_PROXY: (Method, &str) = (Method::POST, "/proxies");
-const SCRIPT: (Method, &str) = (Method::POST, "/browsers/{id}/playwright/execute");
+const SCRIPT: (Method, &str) = (Method::POST, "/browsers/{id_or_name}/playwright/execute");
 const SCRIPT_DIRECT: (Method, &str) = (Method::POST, "/vm/{session_id}/playwright/execute");
 
 /// The fields of bodies.
@@ -53,8 +52,7 @@ const FIELDS: &[Parameter] = &[
     parameter("proxy", &[CREATE_SESSION, UPDATE_SESSION]),
     parameter("browser", &[CREATE_CONNECTION, UPDATE_CONNECTION, LOGIN]),
     parameter("browser_telemetry", &[CREATE_CONNECTION, UPDATE_CONNECTION, LOGIN]),
-    parameter("skill_mode", &[LOGIN]),
-    parameter("interaction_id", &[SUBMIT]),
+    Parameter { name: "skill_mode", accepted: "disabled", operations: &[LOGIN] },
     parameter("profile", &[ACQUIRE]),
     parameter("location", &[CREATE_SESSION, UPDATE_SESSION]),
     parameter("memory", &[CREATE_SESSION, CREATE_POOL, UPDATE_POOL]),
@@ -78,8 +76,8 @@ const QUERY: &[Parameter] = &[
     parameter(
         "type",
         &[
-            (Method::GET, "/browsers/{id}/telemetry/events"),
-            (Method::GET, "/browsers/{id}/telemetry/stream"),
+            (Method::GET, "/browsers/{id_or_name}/telemetry/events"),
+            (Method::GET, "/browsers/{id_or_name}/telemetry/stream"),
             (Method::GET, "/vm/{session_id}/telemetry/stream"),
         ],
     ),
@@ -246,7 +244,7 @@ mod tests {
         for (parameter, (method, route)) in
             FIELDS.iter().chain(QUERY).flat_map(|one| one.operations.iter().map(move |operation| (one, operation)))
         {
-            let route = route.replace("/vm/{session_id}", "/browsers/{id}");
+            let route = route.replace("/vm/{session_id}", "/browsers/{id_or_name}");
             let operation = &document["paths"][&route][method.as_str().to_lowercase()];
             assert!(operation.is_object(), "{}: {method} {route} is no operation", parameter.name);
         }

@@ -100,7 +100,7 @@ pub fn operations_page() -> String {
         "# Operations\n\n\
          Every operation of the API, generated from its declaration in the code; [openapi.json](openapi.json) has the parameters, \
          bodies and responses of each.\n\n\
-         What is below `/browsers/{id}/` and takes a project key or a session token is also below `/vm/{session_id}/`, where it \
+         What is below `/browsers/{id_or_name}/` and takes a project key or a session token is also below `/vm/{session_id}/`, where it \
          takes the session token as the query parameter `jwt`.\n\n\
          | method | path | credential | operation | summary |\n| --- | --- | --- | --- | --- |\n",
     );

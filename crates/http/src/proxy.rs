@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::{
     answer::{self, Answer, Moment},
     from_fields::{from_fields, option},
-    operation::{ARCHIVED, LIMIT_REACHED, OTHER_PROJECT, Operations},
+    operation::{ARCHIVED, LIMIT_REACHED, OTHER_PROJECT, Operations, Refusal},
     query::non_empty,
     request::{ProjectKey, Request},
 };
@@ -182,6 +182,9 @@ pub(crate) struct CheckProxy {
     url: Option<String>,
 }
 
+/// The refusal of a name that several proxies have.
+const AMBIGUOUS: Refusal = ("400", "Several proxies have the name");
+
 pub(crate) fn operations(api: &mut Operations) {
     api.resource("Proxies", "The proxy does not exist");
     api.post("/proxies", "create_proxy", create_proxy)
@@ -197,24 +200,24 @@ pub(crate) fn operations(api: &mut Operations) {
         .summary("Lists proxies, newest first.")
         .query::<ProxyListParams>()
         .returns_page::<ProxyBody>();
-    api.get("/proxies/{id}", "get_proxy", get_proxy)
-        .summary("Returns a proxy.")
+    api.get("/proxies/{id_or_name}", "get_proxy", get_proxy)
+        .summary("Returns a proxy, by id or name.")
         .returns::<ProxyBody>()
-        .refuses([("400", "The header `X-Kernel-Project-Id` is no identifier"), OTHER_PROJECT]);
-    api.patch("/proxies/{id}", "update_proxy", update_proxy)
+        .refuses([AMBIGUOUS, OTHER_PROJECT]);
+    api.patch("/proxies/{id_or_name}", "update_proxy", update_proxy)
         .summary("Renames a proxy.")
         .body::<ProxyChanges>()
         .returns::<ProxyBody>()
-        .refuses([ARCHIVED]);
-    api.delete("/proxies/{id}", "delete_proxy", delete_proxy)
+        .refuses([("400", "A field breaks a rule, or several proxies have the name"), ARCHIVED]);
+    api.delete("/proxies/{id_or_name}", "delete_proxy", delete_proxy)
         .summary("Deletes a proxy. Sessions that use it keep it.")
         .no_content("Deleted")
-        .refuses([("409", "A browser pool uses the proxy")]);
-    api.post("/proxies/{id}/check", "check_proxy", check_proxy)
+        .refuses([AMBIGUOUS, ("409", "A browser pool uses the proxy")]);
+    api.post("/proxies/{id_or_name}/check", "check_proxy", check_proxy)
         .summary("Checks a proxy, for at most 10 s.")
         .body::<CheckProxy>()
         .returns::<ProxyBody>()
-        .refuses([("400", "The URL is not permitted")]);
+        .refuses([("400", "The URL is not permitted, or several proxies have the name")]);
 }
 
 async fn create_proxy(mut request: Request<ProjectKey>) -> Answer {
@@ -241,24 +244,24 @@ async fn list_proxies(request: Request<ProjectKey>) -> Answer {
 }
 
 async fn get_proxy(request: Request<ProjectKey>) -> Answer {
-    let proxy = request.services().proxies.get(request.scope(), &request.path("id")?).await?;
+    let proxy = request.services().proxies.get(request.scope(), &request.path("id_or_name")?).await?;
     Ok(answer::record(StatusCode::OK, &ProxyBody::from(proxy)))
 }
 
 async fn update_proxy(mut request: Request<ProjectKey>) -> Answer {
-    let which = request.path("id")?;
+    let which = request.path("id_or_name")?;
     let ProxyChanges { name } = request.json().await?;
     let proxy = request.services().proxies.rename(request.scope(), &which, name.as_deref()).await?;
     Ok(answer::record(StatusCode::OK, &ProxyBody::from(proxy)))
 }
 
 async fn delete_proxy(request: Request<ProjectKey>) -> Answer {
-    request.services().proxies.delete(request.scope(), &request.path("id")?).await?;
+    request.services().proxies.delete(request.scope(), &request.path("id_or_name")?).await?;
     Ok(answer::nothing())
 }
 
 async fn check_proxy(mut request: Request<ProjectKey>) -> Answer {
-    let which = request.path("id")?;
+    let which = request.path("id_or_name")?;
     let url = request.json::<CheckProxy>().await?.url;
     let checked =
         request.finish(|services, scope| async move { services.proxies.check(&scope, &which, url.as_deref()).await });

@@ -19,6 +19,7 @@ use casement_domain::{
     pool::{BrowsersLeased, NotLeased},
     profile::ProfileUnavailable,
     project::{DeleteProjectFailure, ProjectRefused},
+    proxy::AmbiguousName,
     session::{EndSessionError, LoginRuns, NotSupported, StartFailed, UpdateSessionError, UseSessionError},
     session_operation::{OperationError, UpstreamFault},
     telemetry::BadOffset,
@@ -43,6 +44,7 @@ macro_rules! respond_with_own_message {
 }
 
 respond_with_own_message! {
+    AmbiguousName => AmbiguousProxyName,
     BadCursor => InvalidCursor,
     BadOffset => InvalidCursor,
     BrowsersLeased => ResourceInUse,
@@ -180,6 +182,7 @@ impl From<AccessError> for ApiError {
     fn from(error: AccessError) -> Self {
         match error {
             AccessError::BadProject => Self::new(Code::BadRequest, "X-Kernel-Project-Id does not hold an identifier"),
+            AccessError::DifferentProjects => Self::new(Code::BadRequest, error.to_string()),
             AccessError::OtherProject => Self::new(Code::Forbidden, error.to_string()),
             AccessError::ProjectNotFound(_) => Self::new(Code::NotFound, error.to_string()),
             AccessError::Store(store) => store.into(),

@@ -149,7 +149,7 @@ impl Path {
 /// token.
 fn patterns(operation: &Operation) -> Vec<String> {
     let direct = match operation.requirement {
-        Requirement::Session => operation.path.strip_prefix("/browsers/{id}"),
+        Requirement::Session => operation.path.strip_prefix("/browsers/{id_or_name}"),
         _ => None,
     };
     let direct = direct.map(|tail| ["/vm/{session_id}", tail].concat());
@@ -209,9 +209,12 @@ fn web_interface(routes: &mut Routes) {
         .on(Method::PATCH, session::update_browser)
         .on(Method::DELETE, session::delete_browser)
         .done(routes);
+    path("/ui/api/browsers/{id_or_name}/ignored_fields").on(Method::GET, ui::ignored_fields).done(routes);
     path(ui::THUMBNAIL).on(Method::GET, ui::thumbnail).done(routes);
-    path("/ui/api/browsers/{id}/telemetry/events").on(Method::GET, telemetry::list_telemetry_events).done(routes);
-    path("/ui/api/browsers/{id}/telemetry/stream").only_get(telemetry::stream_telemetry).done(routes);
+    path("/ui/api/browsers/{id_or_name}/telemetry/events")
+        .on(Method::GET, telemetry::list_telemetry_events)
+        .done(routes);
+    path("/ui/api/browsers/{id_or_name}/telemetry/stream").only_get(telemetry::stream_telemetry).done(routes);
     path("/ui/api/apps").on(Method::GET, deployment::list_apps).done(routes);
     path("/ui/api/deployments").on(Method::GET, deployment::list_deployments).done(routes);
     path("/ui/api/deployments/{id}")

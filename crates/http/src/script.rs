@@ -55,7 +55,7 @@ impl EndBody {
 
 pub(crate) fn operations(api: &mut Operations) {
     api.resource("Scripts", "The session does not exist");
-    api.post("/browsers/{id}/playwright/execute", "execute_script", execute_script)
+    api.post("/browsers/{id_or_name}/playwright/execute", "execute_script", execute_script)
         .summary("Runs a script in a new context with access to the session's browser. Scripts of one session run one after the other.")
         .body::<Execute>()
         .responds::<EndBody>("200", "The script has ended; `success` says how")

@@ -32,7 +32,7 @@ impl From<LogLine> for LogEvent {
 
 pub(crate) fn operations(api: &mut Operations) {
     api.resource("Logs", "The session or the file does not exist");
-    api.get("/browsers/{id}/logs/stream", "stream_logs", stream_logs)
+    api.get("/browsers/{id_or_name}/logs/stream", "stream_logs", stream_logs)
         .summary("Streams a log of a session line by line: a file from its beginning, or the stored error output of its programs.")
         .query::<LogParams>()
         .streams::<LogEvent>()

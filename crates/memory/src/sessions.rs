@@ -182,6 +182,15 @@ impl SessionRepository for Memory {
         Ok(row.map(|row| row.telemetry = telemetry).is_some())
     }
 
+    async fn note_ignored_fields(&self, id: SessionId, fields: &[String]) -> Result<(), StoreError> {
+        self.state().ignored_fields.insert(id, fields.to_vec());
+        Ok(())
+    }
+
+    async fn ignored_fields(&self, id: SessionId) -> Result<Vec<String>, StoreError> {
+        Ok(self.state().ignored_fields.get(&id).cloned().unwrap_or_default())
+    }
+
     async fn note_activity(&self, activity: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError> {
         let mut state = self.state();
         for (id, at) in activity {

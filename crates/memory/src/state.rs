@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) ignored_fields: BTreeMap<SessionId, Vec<String>>,
     pub(crate) browsers: BTreeMap<BrowserId, Browser>,
     pub(crate) pools: BTreeMap<PoolId, Pool>,
     /// The waiters of all pools, in order of arrival.

@@ -44,6 +44,7 @@ row! {
         created_at: OffsetDateTime,
         updated_at: OffsetDateTime,
         projects: Vec<Column<ProjectId>> as project_ids,
+        is_onepassword: bool,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use casement_domain::name::LabelName;
-use casement_domain::organization::{Caps, Organization};
+use casement_domain::organization::{Caps, Organization, OrganizationUsage};
 use casement_domain::page::{Listed, Page};
 use casement_domain::project::{
     Project, ProjectDeleted, ProjectFilter, ProjectReplaced, ProjectRepository, ProjectStatus, ProjectStored,
@@ -194,6 +194,11 @@ impl ProjectRepository for PgProjects {
     async fn organization(&self, id: OrganizationId) -> Result<Organization, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| organization::read(connection, id).await;
         self.database.fetch("project.organization", work).await
+    }
+
+    async fn usage(&self, id: OrganizationId) -> Result<OrganizationUsage, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| usage::of_organization(connection, id).await;
+        self.database.fetch("project.usage", work).await
     }
 
     async fn set_default_sessions(&self, id: OrganizationId, value: Option<u32>) -> Result<Organization, StoreError> {

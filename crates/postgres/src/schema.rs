@@ -277,6 +277,13 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    session_ignored_fields (session_id) {
+        session_id -> Uuid,
+        fields -> Array<Text>,
+    }
+}
+
 diesel::joinable!(api_keys -> projects (project_id));
 diesel::joinable!(projects -> organizations (organization_id));
 diesel::joinable!(sessions -> projects (project_id));
@@ -383,6 +390,7 @@ diesel::table! {
         created_at -> Timestamptz,
         updated_at -> Timestamptz,
         project_ids -> Array<Uuid>,
+        is_onepassword -> Bool,
     }
 }
 
@@ -556,5 +564,6 @@ diesel::allow_tables_to_appear_in_same_query!(
     app_lines,
     app_line_counts,
     auth_connections,
-    auth_flows
+    auth_flows,
+    session_ignored_fields
 );

@@ -27,7 +27,7 @@ use crate::column::{Column, Stored, row};
 use crate::database::repository;
 use crate::error::{BadRow, CallError, if_violated};
 use crate::query::{self, contains, counted};
-use crate::schema::{browser_pools, browsers, sessions};
+use crate::schema::{browser_pools, browsers, session_ignored_fields, sessions};
 use crate::shape::shape_columns;
 use crate::{invocation, organization, project, usage, wait_queue};
 
@@ -238,6 +238,24 @@ impl SessionRepository for PgSessions {
         let newest_first = (sessions::state.asc(), sessions::created_at.desc(), sessions::id.desc());
         let row = rows.order(newest_first).limit(1).select(SessionRow::as_select());
         self.database.read_one("session.find_in_project", row).await
+    }
+
+    async fn note_ignored_fields(&self, id: SessionId, fields: &[String]) -> Result<(), StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = (session_ignored_fields::session_id.eq(Column(id)), session_ignored_fields::fields.eq(fields));
+            let insert = diesel::insert_into(session_ignored_fields::table).values(row).on_conflict_do_nothing();
+            insert.execute(connection).await?;
+            Ok(())
+        };
+        self.database.call("session.note_ignored_fields", work).await
+    }
+
+    async fn ignored_fields(&self, id: SessionId) -> Result<Vec<String>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = session_ignored_fields::table.find(Column(id)).select(session_ignored_fields::fields);
+            Ok(row.get_result(connection).await.optional()?.unwrap_or_default())
+        };
+        self.database.fetch("session.ignored_fields", work).await
     }
 
     async fn of_browser(&self, browser: BrowserId) -> Result<Option<Session>, StoreError> {

@@ -1,6 +1,6 @@
 //! Current usage, counted while the caller locks the organization.
 
-use casement_domain::organization::Usage;
+use casement_domain::organization::{OrganizationUsage, Usage};
 use casement_domain::project::ResourceCount;
 use casement_domain::{OrganizationId, PoolId, ProjectId};
 use diesel::dsl::{self, not};
@@ -87,8 +87,29 @@ pub(crate) async fn of(
     organization: OrganizationId,
     pool: Option<PoolId>,
 ) -> Result<CurrentUsage, CallError> {
+    count_all(connection, organization, Some(project), pool).await
+}
+
+/// The usage of an organization.
+pub(crate) async fn of_organization(
+    connection: &mut AsyncPgConnection,
+    organization: OrganizationId,
+) -> Result<OrganizationUsage, CallError> {
+    let limited = count_all(connection, organization, None, None).await?.organization;
+    let owned = projects::table.filter(projects::organization_id.eq(Column(organization))).select(projects::id);
+    let connections = auth_connections::table.filter(auth_connections::project_id.eq_any(owned));
+    let connections: i64 = connections.count().get_result(connection).await?;
+    Ok(OrganizationUsage { limited, auth_connections: count(connections) })
+}
+
+async fn count_all(
+    connection: &mut AsyncPgConnection,
+    organization: OrganizationId,
+    project: Option<ProjectId>,
+    pool: Option<PoolId>,
+) -> Result<CurrentUsage, CallError> {
     let query = diesel::sql_query(USED).bind::<SqlUuid, _>(Column(organization));
-    let query = query.bind::<SqlUuid, _>(Column(project));
+    let query = query.bind::<Nullable<SqlUuid>, _>(project.map(Column));
     let query = query.bind::<Nullable<SqlUuid>, _>(pool.map(Column));
     let row: UsedRow = query.get_result(connection).await?;
     let usage = |on_demand, pooled, beyond, invocations| Usage {

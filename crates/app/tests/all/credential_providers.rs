@@ -16,6 +16,10 @@ pub(super) const FILE_PASSWORD: &str = "s3cr3t of the file";
 
 #[test]
 fn every_call_of_the_python_client_for_providers_works_and_no_token_is_exposed() -> anyhow::Result<()> {
+    Clients::of_both_versions()?.iter().try_for_each(every_call_works_and_no_secret_is_exposed)
+}
+
+fn every_call_works_and_no_secret_is_exposed(clients: &Clients) -> anyhow::Result<()> {
     let store = ConnectServer::start(&[
         ("Shop", "https://shop.example/login", ["me", "s3cr3t-shop", ""]),
         ("Wiki", "https://wiki.example", ["me", "s3cr3t-wiki", "GEZDGNBVGY3TQOJQ"]),
@@ -27,10 +31,10 @@ fn every_call_of_the_python_client_for_providers_works_and_no_token_is_exposed()
     let server = Server::start(Options { variables, ..Options::default() })?;
 
     let script = "crates/app/tests/scripts/kernel_credential_providers.py";
-    let run = Clients::find()?.run(&server, script, &[&store.url(), TOKEN])?;
+    let run = clients.run(&server, script, &[&store.url(), TOKEN])?;
 
     let saw = json!({
-        "made": ["passwordmanager", "Team", true, 0, 1],
+        "made": ["onepassword", "Team", true, 0, 1],
         "tested": [true, ["Team"], null],
         "items": [["Team/Shop", ["https://shop.example/login"]], ["Team/Wiki", ["https://wiki.example"]]],
         "changed": ["Renamed", false, 0, true],

@@ -185,7 +185,7 @@ pub(super) fn direct(id: &str, token: &str) -> Vec<Request> {
 fn inside(server: &Server, id: &str, token: &str) -> anyhow::Result<Vec<Request>> {
     let mut found = vec![Request::new("GET", &format!("/vm/{id}/curl/raw?jwt={token}&url=http://127.0.0.1/"))];
     for (method, path) in operations(server)? {
-        let Some(rest) = path.strip_prefix("/browsers/{id}/").filter(|rest| *rest != "telemetry/events") else {
+        let Some(rest) = path.strip_prefix("/browsers/{id_or_name}/").filter(|rest| *rest != "telemetry/events") else {
             continue;
         };
         let request = Request::new(&method, &format!("/vm/{id}/{}?jwt={token}", filled(rest, "x")));

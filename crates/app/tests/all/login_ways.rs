@@ -353,8 +353,6 @@ fn single_sign_on_works_only_with_an_allowed_site() -> anyhow::Result<()> {
 fn every_call_of_the_python_client_for_auth_connections_works() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let site = Site::new(pages, "shop-python");
-    let run =
-        Clients::find()?.run(server, "crates/app/tests/scripts/kernel_auth_connections.py", &[&site.url("home")])?;
     let saw = json!({
         "made": ["NEEDS_AUTH", null, ["id.shop.example"], 600],
         "again": ["ConflictError", "already_exists"],
@@ -367,6 +365,8 @@ fn every_call_of_the_python_client_for_auth_connections_works() -> anyhow::Resul
             "asked": ["identifier", "password"],
             "said": ["Wrong user name or password."],
             "both": ["BadRequestError", "invalid_input"],
+            "stale": ["BadRequestError", "invalid_input"],
+            "reasons": ["missing", "missing", "rejected", "rejected"],
         },
         "done": ["AUTHENTICATED", "SUCCESS", "COMPLETED"],
         "kept": true,
@@ -377,6 +377,9 @@ fn every_call_of_the_python_client_for_auth_connections_works() -> anyhow::Resul
         "async": "NEEDS_AUTH",
         "called": "9 of 9",
     });
-    assert_eq!(run.json()?, saw);
+    for clients in Clients::of_both_versions()? {
+        let run = clients.run(server, "crates/app/tests/scripts/kernel_auth_connections.py", &[&site.url("home")])?;
+        assert_eq!(run.json()?, saw, "newest: {}", clients.is_newest());
+    }
     Ok(())
 }

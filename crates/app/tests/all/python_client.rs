@@ -7,8 +7,6 @@ use serde_json::json;
 fn every_call_of_the_python_client_for_sessions_and_pools_works() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
 
-    let run = Clients::find()?.run(server, "crates/app/tests/scripts/kernel_calls.py", &[&pages.url("")])?;
-
     let saw = json!({
         "pools": {
             "screenshot": [800, 600],
@@ -34,14 +32,15 @@ fn every_call_of_the_python_client_for_sessions_and_pools_works() -> anyhow::Res
             "route": ["NotFoundError", "route_not_found"],
         },
     });
-    assert_eq!(run.json()?, saw);
+    for clients in Clients::of_both_versions()? {
+        let run = clients.run(server, "crates/app/tests/scripts/kernel_calls.py", &[&pages.url("")])?;
+        assert_eq!(run.json()?, saw, "newest: {}", clients.is_newest());
+    }
     Ok(())
 }
 
 #[test]
 fn every_call_of_the_python_client_for_profiles_works() -> anyhow::Result<()> {
-    let run = Clients::find()?.run(&Shared::get().server, "crates/app/tests/scripts/kernel_profiles.py", &[])?;
-
     let saw = json!({
         "nameless": null,
         "loaded": "calls-of-python",
@@ -56,6 +55,9 @@ fn every_call_of_the_python_client_for_profiles_works() -> anyhow::Result<()> {
         "gone": ["NotFoundError", "not_found"],
         "called": "6 of 6",
     });
-    assert_eq!(run.json()?, saw);
+    for clients in Clients::of_both_versions()? {
+        let run = clients.run(&Shared::get().server, "crates/app/tests/scripts/kernel_profiles.py", &[])?;
+        assert_eq!(run.json()?, saw, "newest: {}", clients.is_newest());
+    }
     Ok(())
 }

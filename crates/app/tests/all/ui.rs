@@ -29,7 +29,7 @@ fn a_person_watches_and_ends_sessions_with_a_keyboard_and_on_a_phone() -> anyhow
         let telemetry = json!({ "enabled": true, "browser": captured });
         let telemetry = (name == hostile).then_some(telemetry);
         server.create(&json!({
-            "headless": true, "timeout_seconds": 600, "name": name, "tags": tags, "telemetry": telemetry,
+            "headles": false, "headless": true, "timeout_seconds": 600, "name": name, "tags": tags, "telemetry": telemetry,
         }))
     };
     let (first, second) = (session(hostile)?, session("plain one")?);
@@ -57,6 +57,7 @@ fn a_person_watches_and_ends_sessions_with_a_keyboard_and_on_a_phone() -> anyhow
             "careful": "Cancel",
             "ended": "plain one",
             "title": format!("{} · Casement", hostile.replace('\u{202e}', "\u{fffd}")),
+            "ignored": "headles",
             "console": "\u{241b}[31m<img src=x onerror=window.owned=1>\u{fffd}",
             "untouched": [null, 0],
             "operation": "/browser_pools/{id_or_name}/acquire",

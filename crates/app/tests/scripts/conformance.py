@@ -15,6 +15,9 @@ import kernel
 client = kernel.Kernel(base_url=os.environ["CASEMENT_URL"], api_key=os.environ["CASEMENT_KEY"], max_retries=0, timeout=300)
 page_url = sys.argv[1]
 
+# The newer clients name the session differently in calls that name something else first.
+SESSION = next(name for name in ("id_or_name", "id")
+               if name in inspect.signature(client.browsers.process.status).parameters)
 AREAS = ["browsers.computer", "browsers.fs", "browsers.fs.watch", "browsers.playwright", "browsers.process",
          "browsers.replays", "browsers.logs", "extensions"]
 ALSO = ["browsers.curl", "browsers.request", "browsers.stream", "browsers.load_extensions"]
@@ -56,6 +59,7 @@ def attempt(method, work):
 
 session = client.browsers.create(headless=True, viewport={"width": 800, "height": 600}, timeout_seconds=600)
 id = session.session_id
+inside = {SESSION: id}
 client.browsers.playwright.execute(id, code=f"await page.goto({json.dumps(page_url)})")
 
 computer = "browsers.computer."
@@ -79,7 +83,7 @@ attempt(fs + "write_file", lambda m: m(id, b"one", path=top + "/one"))
 
 
 def first_event(method):
-    with method(sys.watched, id=id) as events:
+    with method(sys.watched, **inside) as events:
         later = threading.Timer(0.5, lambda: client.browsers.fs.write_file(id, b"two", path=top + "/two"))
         later.start()
         try:
@@ -90,7 +94,7 @@ def first_event(method):
 
 
 attempt("browsers.fs.watch.events", first_event)
-attempt("browsers.fs.watch.stop", lambda m: m(sys.watched, id=id))
+attempt("browsers.fs.watch.stop", lambda m: m(sys.watched, **inside))
 attempt(fs + "read_file", lambda m: m(id, path=top + "/one").read() == b"one")
 attempt(fs + "file_info", lambda m: m(id, path=top + "/one").size_bytes == 3)
 attempt(fs + "list_files", lambda m: "one" in [entry.name for entry in m(id, path=top)])
@@ -109,18 +113,18 @@ process = "browsers.process."
 attempt(process + "exec", lambda m: base64.b64decode(m(id, command="echo", args=["hi"]).stdout_b64) == b"hi\n")
 attempt(process + "spawn",
         lambda m: setattr(sys, "spawned", m(id, command="cat", allocate_tty=True).process_id))
-attempt(process + "status", lambda m: m(sys.spawned, id=id).state == "running")
-attempt(process + "resize", lambda m: m(sys.spawned, id=id, cols=100, rows=30).ok)
+attempt(process + "status", lambda m: m(sys.spawned, **inside).state == "running")
+attempt(process + "resize", lambda m: m(sys.spawned, **inside, cols=100, rows=30).ok)
 attempt(process + "stdin",
-        lambda m: m(sys.spawned, id=id, data_b64=base64.b64encode(b"line\n").decode()).written_bytes == 5)
-attempt(process + "stdout_stream", lambda m: next(iter(m(sys.spawned, id=id))).stream == "stdout")
-attempt(process + "kill", lambda m: m(sys.spawned, id=id, signal="KILL").ok)
+        lambda m: m(sys.spawned, **inside, data_b64=base64.b64encode(b"line\n").decode()).written_bytes == 5)
+attempt(process + "stdout_stream", lambda m: next(iter(m(sys.spawned, **inside))).stream == "stdout")
+attempt(process + "kill", lambda m: m(sys.spawned, **inside, signal="KILL").ok)
 
 attempt("browsers.replays.start", lambda m: setattr(sys, "replay", m(id).replay_id))
 attempt("browsers.replays.list", lambda m: [one.replay_id for one in m(id)] == [sys.replay])
 client.browsers.playwright.execute(id, code="await page.waitForTimeout(1000)")
-attempt("browsers.replays.stop", lambda m: m(sys.replay, id=id))
-attempt("browsers.replays.download", lambda m: m(sys.replay, id=id).read()[4:8] == b"ftyp")
+attempt("browsers.replays.stop", lambda m: m(sys.replay, **inside))
+attempt("browsers.replays.download", lambda m: m(sys.replay, **inside).read()[4:8] == b"ftyp")
 
 attempt("browsers.logs.stream",
         lambda m: [event for event in m(id, source="path", path="/etc/passwd", follow=False)] != [])

@@ -36,19 +36,25 @@ def refused(action):
 def follow(id):
     """Submits the requested values, at first wrong ones."""
     asked, said, both, passwords = [], [], None, ["hunter3-so-wrong", "hunter2-so-secret"]
+    reasons, stale, earlier = [], None, None
     with call("follow", id) as events:
         for event in events:
             if event.event != "managed_auth_state":
                 continue
             if event.flow_status != "IN_PROGRESS":
-                return {"ends": event.flow_status, "asked": asked, "said": said, "both": both}
+                return {"ends": event.flow_status, "asked": asked, "said": said, "both": both, "stale": stale, "reasons": reasons}
             if event.website_error and event.website_error not in said:
                 said.append(event.website_error)
             if event.flow_step == "AWAITING_INPUT" and passwords:
                 asked = [field.type for field in event.fields]
+                reasons += [getattr(field, "reason", None) for field in event.fields]
                 both = refused(lambda: call("submit", id, fields={"a": "b"}, field_values={"a": "b"}))
                 values = {"identifier": "ann", "password": passwords.pop(0)}
-                call("submit", id, field_values={field.id: values[field.type] for field in event.fields})
+                given = {field.id: values[field.type] for field in event.fields}
+                if earlier:
+                    stale = refused(lambda: call("submit", id, field_values=given, extra_body={"interaction_id": earlier}))
+                earlier = event.interaction_id
+                call("submit", id, field_values=given, extra_body={"interaction_id": earlier})
     return "the stream ended"
 
 

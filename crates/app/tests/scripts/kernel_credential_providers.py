@@ -8,7 +8,7 @@ import kernel
 
 URL, KEY = os.environ["CASEMENT_URL"], os.environ["CASEMENT_KEY"]
 SERVER, TOKEN = sys.argv[1:]
-client = kernel.Kernel(base_url=URL, api_key=KEY, max_retries=0)
+client = kernel.Kernel(base_url=URL, api_key=KEY, max_retries=0, _strict_response_validation=True)
 called = set()
 
 

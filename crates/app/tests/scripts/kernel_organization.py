@@ -2,6 +2,8 @@
 
 import datetime
 import gzip
+import inspect
+import io
 import json
 import os
 
@@ -116,9 +118,43 @@ def audit_logs():
     }
 
 
+def downloaded():
+    """The newest client puts the chunks of an export together itself, and checks the length and hash of each."""
+    if not hasattr(client.audit_logs, "download"):
+        return None
+    start = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=1)
+    file, chunks = io.BytesIO(), []
+    done = call("audit_logs.download", to=file, start=start, end=start + datetime.timedelta(hours=2), method="POST",
+                limit=2, on_progress=lambda progress: chunks.append(progress.chunk_rows), max_transfer_retries=0)
+    lines = gzip.decompress(file.getvalue()).splitlines()
+    return [done.rows == len(lines) >= 3, done.bytes_written == len(file.getvalue()), done.chunks == len(chunks) >= 2]
+
+
+def named():
+    """The newest client selects a project by its name."""
+    if "project" not in inspect.signature(kernel.Kernel).parameters:
+        return None
+    made = client.projects.create(name="Übung")
+    try:
+        by = lambda **project: kernel.Kernel(base_url=URL, api_key=KEY, max_retries=0, **project)
+        by(project="Übung").credentials.create(name="there", domain="a.example", values={"a": "b"})
+        in_it = [credential.name for credential in by(project_id=made.id).credentials.list()]
+        by(project=made.id).credentials.delete("there")
+        default = client.projects.retrieve("default").id
+        return [
+            in_it,
+            refused(lambda: by(project="nowhere").credentials.list()),
+            refused(lambda: by(project="Übung", project_id=default).credentials.list()),
+        ]
+    finally:
+        client.projects.delete(made.id)
+
+
 saw["projects"] = projects()
 saw["organization"] = organization()
 saw["api_keys"] = api_keys()
 saw["audit_logs"] = audit_logs()
+saw["downloaded"] = downloaded()
+saw["named"] = named()
 saw["called"] = len(called)
 print(json.dumps(saw))

@@ -119,6 +119,7 @@ try {
   await desk.locator('.session:not(.over) h2 a').click();
   await desk.waitForSelector('.picture.large img', patience);
   saw.title = await desk.title();
+  saw.ignored = await desk.locator('dt:text-is("Ignored fields") + dd').textContent();
 
   // Its events appear live, and are text.
   await desk.waitForSelector('.live.on', patience);

@@ -37,6 +37,7 @@ pub struct AuditPage {
 }
 
 /// One chunk of an export, which is read in batches.
+#[derive(Clone)]
 pub struct AuditChunk {
     /// The number of records.
     pub count: u32,
@@ -172,6 +173,14 @@ impl AuditChunk {
             self.last = None;
         }
         Ok(records)
+    }
+}
+
+impl AuditChunk {
+    /// Ends the chunk at this record. The next chunk begins after it.
+    pub fn cut(&mut self, last: Position) {
+        self.next = Some(last.token(self.organization, &self.requested));
+        self.last = None;
     }
 }
 

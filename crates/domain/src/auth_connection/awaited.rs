@@ -27,6 +27,8 @@ pub struct RequestedField {
     pub options: Vec<String>,
     /// The CSS selector, for people.
     pub selector: String,
+    /// True if the site refused the value that was sent; false if the value was not known.
+    pub rejected: bool,
 }
 
 /// A choice that a flow waits for. All texts come from the page.
@@ -52,9 +54,12 @@ pub struct RequestedChoice {
     pub provider: Option<String>,
 }
 
-impl From<&Field> for RequestedField {
-    fn from(field: &Field) -> Self {
+impl RequestedField {
+    /// Returns the field of a page. `rejected`: the site refused the value that was sent.
+    #[must_use]
+    pub fn of(field: &Field, rejected: bool) -> Self {
         Self {
+            rejected,
             id: field.key.clone(),
             name: field.reference.clone(),
             kind: field.kind,

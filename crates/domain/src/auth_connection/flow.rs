@@ -1,11 +1,15 @@
 //! A login flow: its state and its data.
 
+use sha2::{Digest as _, Sha256};
 use time::{Duration, OffsetDateTime};
 
 use super::{AuthConnection, ConnectionStatus, CredentialRef, RequestedChoice, RequestedField};
 use crate::ids::{AuthConnectionId, AuthFlowId, CredentialId, NodeId, ProxyId, ReplayId, SessionId};
 use crate::login_page::{HostPattern, Progress};
 use crate::text_enum::text_enum;
+
+/// The number of bytes of the id of an interaction.
+const INTERACTION_ID_BYTES: usize = 16;
 
 text_enum! {
     /// The purpose of a flow.
@@ -355,6 +359,24 @@ impl Flow {
             return Self { status: FlowStatus::Expired, fields: Vec::new(), choices: Vec::new(), ..self };
         }
         self
+    }
+
+    /// Returns the id of what the flow asks a person for; `None` if it asks for nothing. It changes whenever the flow asks
+    /// again.
+    #[must_use]
+    pub fn interaction_id(&self) -> Option<String> {
+        let asks = !self.fields.is_empty() || !self.choices.is_empty();
+        if self.status != FlowStatus::InProgress || !self.is_awaiting() || !asks {
+            return None;
+        }
+        let mut hash = Sha256::new();
+        hash.update(format!("{} {} {} {}", self.id, self.begun_again, self.acts, self.refusals));
+        let fields = self.fields.iter().map(|field| &field.id);
+        for id in fields.chain(self.choices.iter().map(|choice| &choice.id)) {
+            hash.update((id.len() as u64).to_le_bytes());
+            hash.update(id);
+        }
+        Some(hash.finalize()[..INTERACTION_ID_BYTES].iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// Returns whether the flow waits for a person.

@@ -90,7 +90,7 @@ impl ConnectionRequest {
 
     fn update(self, fields: &mut Fields, domain: Option<&str>, now: &Settings) -> CheckedUpdate {
         let allowed = fields.take_optional("allowed_domains", self.allowed_domains, patterns);
-        let interval = |seconds| within(seconds, 300, 86_400);
+        let interval = |seconds| within(seconds, Settings::MIN_INTERVAL, Settings::MAX_INTERVAL);
         let interval = fields.take_optional("health_check_interval", self.health_check_interval, interval);
         let credential = fields.take_optional("credential", self.credential, CredentialRequest::parse);
         let listed = || allowed.clone().unwrap_or_else(|| now.allowed_domains.clone());

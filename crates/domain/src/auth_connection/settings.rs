@@ -14,7 +14,7 @@ pub struct Settings {
     pub auto_reauth: bool,
     /// True if health checks run.
     pub health_checks: bool,
-    /// The interval of health checks, 300 to 86400 seconds.
+    /// The interval of health checks, in seconds: [`MIN_INTERVAL`](Self::MIN_INTERVAL) to [`MAX_INTERVAL`](Self::MAX_INTERVAL).
     pub health_check_interval_seconds: u32,
     /// True if logins are recorded.
     pub record_session: bool,
@@ -32,6 +32,10 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The minimum interval of health checks, in seconds.
+    pub const MIN_INTERVAL: u32 = 300;
+    /// The maximum interval of health checks, in seconds.
+    pub const MAX_INTERVAL: u32 = 86_400;
     /// The default interval of health checks, in seconds.
     pub const DEFAULT_INTERVAL: u32 = 3600;
 }

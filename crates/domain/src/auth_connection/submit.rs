@@ -19,6 +19,8 @@ const MAX_SHOWN_CHARACTERS: usize = 128;
 /// The unchecked fields of a submission.
 #[derive(Default)]
 pub struct SubmitRequest {
+    /// The id of what the flow asks for, as [`Flow::interaction_id`] returned it; `None`: not checked.
+    pub interaction_id: Option<String>,
     /// Values by the id of the field.
     pub field_values: Option<BTreeMap<String, SecretString>>,
     /// Values by the name of the field.
@@ -60,6 +62,12 @@ impl SubmitRequest {
     /// Returns the fields that the flow does not wait for, that are missing, or that exclude each other.
     pub(super) fn parse(self, flow: &Flow) -> Result<Submission, InvalidInput> {
         let mut refused = Fields::new();
+        if self.interaction_id.is_some() && self.interaction_id != flow.interaction_id() {
+            let stale = "is not the id of what the login asks for now; read the auth connection again";
+            refused.refuse("interaction_id", InvalidValue::new(FieldCode::NotAllowed, stale));
+            refused.finish()?;
+            refused = Fields::new();
+        }
         if self.field_values.is_some() && self.fields.is_some() {
             refused.refuse(
                 "fields",

@@ -5,7 +5,7 @@ use std::fmt;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::{CredentialProvider, ProviderChange, ProviderPlace, ProviderSettings, ProviderType};
+use super::{CredentialProvider, ONEPASSWORD, ProviderChange, ProviderPlace, ProviderSettings, ProviderType};
 use crate::field::{
     FieldCode, Fields, InvalidInput, InvalidValue, check_length, check_max_length, check_no_control_characters, within,
 };
@@ -42,6 +42,7 @@ pub struct ProviderRequest {
 pub(super) struct NewProvider {
     pub(super) name: LabelName,
     pub(super) place: ProviderPlace,
+    pub(super) is_onepassword: bool,
     pub(super) token: SecretString,
     pub(super) cache_ttl_seconds: u32,
     pub(super) projects: Vec<ProjectId>,
@@ -85,6 +86,7 @@ impl ProviderRequest {
         let mut fields = Fields::new();
         let name = fields.take_required("name", self.name.as_deref(), LabelName::parse);
         let kind = fields.take_required("provider_type", self.provider_type.as_deref(), kind);
+        let is_onepassword = self.provider_type.as_deref() == Some(ONEPASSWORD);
         let token = fields.take_required("token", self.token, token);
         let place = kind.and_then(|kind| match kind {
             ProviderType::PasswordManager => {
@@ -108,7 +110,8 @@ impl ProviderRequest {
         let projects = fields.take_optional("project_ids", self.project_ids, projects);
         let (cache_ttl_seconds, projects) = (ttl.unwrap_or(DEFAULT_TTL_SECONDS), projects.unwrap_or_default());
         fields.finish_with(|| {
-            Some(NewProvider { name: name?, place: place?, token: token?, cache_ttl_seconds, projects })
+            let (name, place, token) = (name?, place?, token?);
+            Some(NewProvider { name, place, is_onepassword, token, cache_ttl_seconds, projects })
         })
     }
 }

@@ -13,7 +13,9 @@ mod service;
 
 pub use input::{ProviderRequest, ProviderUpdateRequest};
 pub use lookup::{FindError, FoundLogin, Lookup};
-pub use model::{CredentialProvider, ProviderChange, ProviderItem, ProviderPlace, ProviderType, ProviderVault};
+pub use model::{
+    CredentialProvider, ONEPASSWORD, ProviderChange, ProviderItem, ProviderPlace, ProviderType, ProviderVault,
+};
 pub use one_time::OneTimeSecret;
 pub use ports::{
     CredentialProviderRepository, CredentialStore, ItemSecrets, OneTime, OpenProvider, ProviderDeleted, ProviderFault,

@@ -21,11 +21,14 @@ text_enum! {
     }
 }
 
+/// The name that the public clients use for [`ProviderType::PasswordManager`].
+pub const ONEPASSWORD: &str = "onepassword";
+
 impl ProviderType {
-    /// Parses the shown form, or the name that the public client uses.
+    /// Parses the name of a type, or [`ONEPASSWORD`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        if text == "onepassword" {
+        if text == ONEPASSWORD {
             return Some(Self::PasswordManager);
         }
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
@@ -63,6 +66,8 @@ pub struct CredentialProvider {
     pub name: LabelName,
     /// The location.
     pub place: ProviderPlace,
+    /// True if the creator named the type [`ONEPASSWORD`].
+    pub is_onepassword: bool,
     /// The access token, sealed for [`CredentialProvider::seal_place`].
     pub token: Vec<u8>,
     /// The time for which the list of items is cached, in seconds.
@@ -85,6 +90,15 @@ impl CredentialProvider {
 
     /// The maximum number of projects that may use a provider.
     pub const MAX_PROJECTS: usize = 100;
+
+    /// Returns the name of the type, as the creator wrote it: the public clients know no other name than theirs.
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
+        match self.place.kind() {
+            ProviderType::PasswordManager if self.is_onepassword => ONEPASSWORD,
+            kind => kind.as_str(),
+        }
+    }
 
     /// Returns whether logins in this scope may use the provider.
     #[must_use]

@@ -93,6 +93,7 @@ impl CredentialProviders {
             organization,
             name: new.name,
             place: new.place,
+            is_onepassword: new.is_onepassword,
             token: self.seal(id, &new.token)?,
             cache_ttl_seconds: new.cache_ttl_seconds,
             enabled: true,

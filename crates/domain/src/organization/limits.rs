@@ -26,6 +26,23 @@ pub struct Usage {
     pub invocations: u32,
 }
 
+impl Usage {
+    /// Returns the number that counts against the limit of concurrent sessions.
+    #[must_use]
+    pub const fn sessions(self) -> u32 {
+        self.on_demand.saturating_add(self.pooled).saturating_add(self.beyond)
+    }
+}
+
+/// The usage of an organization, over all its projects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrganizationUsage {
+    /// The usage that counts against limits of the organization.
+    pub limited: Usage,
+    /// The number of auth connections.
+    pub auth_connections: u32,
+}
+
 /// A request for capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapacityRequest {
@@ -177,9 +194,8 @@ pub fn admit(
     if browsers == 0 {
         return Ok(());
     }
-    let total = |usage: Usage| usage.on_demand.saturating_add(usage.pooled).saturating_add(usage.beyond);
-    check(Limit::ProjectSessions, project.concurrent_sessions, total(project_usage), browsers)?;
-    check(Limit::OrganizationSessions, organization.concurrent_sessions, total(organization_usage), browsers)
+    check(Limit::ProjectSessions, project.concurrent_sessions, project_usage.sessions(), browsers)?;
+    check(Limit::OrganizationSessions, organization.concurrent_sessions, organization_usage.sessions(), browsers)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::Project;
 use crate::ids::{OrganizationId, ProjectId};
-use crate::organization::Organization;
+use crate::organization::{Organization, OrganizationUsage};
 use crate::page::{Listed, Page};
 use crate::store_error::StoreError;
 
@@ -99,6 +99,9 @@ pub trait ProjectRepository: Send + Sync {
 
     /// Returns the organization with its limits.
     async fn organization(&self, id: OrganizationId) -> Result<Organization, StoreError>;
+
+    /// Returns the usage of the organization.
+    async fn usage(&self, id: OrganizationId) -> Result<OrganizationUsage, StoreError>;
 
     /// Sets the default limits of projects.
     async fn set_default_sessions(&self, id: OrganizationId, value: Option<u32>) -> Result<Organization, StoreError>;

@@ -11,7 +11,7 @@ use crate::error::{NameTaken, NotFound, SpecificError, UseCaseError};
 use crate::field::{FieldCode, Fields, InvalidValue, required};
 use crate::ids::{OrganizationId, ProjectId};
 use crate::name::LabelName;
-use crate::organization::{Caps, Organization};
+use crate::organization::{Caps, Organization, OrganizationUsage};
 use crate::page::{Listed, Page};
 use crate::session::IdOrName;
 use crate::store_error::StoreError;
@@ -214,6 +214,14 @@ impl Projects {
     /// Returns the error of the store.
     pub async fn organization(&self, id: OrganizationId) -> Result<Organization, StoreError> {
         self.projects.organization(id).await
+    }
+
+    /// Returns the usage of the organization.
+    ///
+    /// # Errors
+    /// Returns the error of the store.
+    pub async fn usage(&self, id: OrganizationId) -> Result<OrganizationUsage, StoreError> {
+        self.projects.usage(id).await
     }
 
     /// Sets the default limit of sessions per project. `None` changes nothing; `Some(None)` and 0 remove the limit.

@@ -3,6 +3,7 @@
 mod bypass;
 mod exit;
 mod input;
+mod lookup;
 mod model;
 mod ports;
 mod routing;
@@ -12,6 +13,7 @@ mod upstream;
 pub use bypass::{BypassHost, MAX_BYPASS_HOSTS};
 pub use exit::{Exit, ExitMember};
 pub use input::{NewProxy, NewProxyConfig, ProxyConfigRequest, ProxyRequest};
+pub use lookup::{AmbiguousName, UseProxyError};
 pub use model::{OwnProxy, Proxy, ProxyConfig, ProxyFailure, ProxyProtocol, ProxyStatus, ProxyType};
 pub use ports::{
     CheckOutcome, NoProxies, NoRoutes, OpenProxy, ProxyChecked, ProxyDeleted, ProxyDialer, ProxyFilter,

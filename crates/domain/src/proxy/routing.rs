@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
+use super::lookup;
 use super::{
     NoProxies, NoRoutes, OpenProxy, Proxy, ProxyConfig, ProxyGateways, ProxyRepository, ProxyRoutes, ProxyType, Route,
 };
@@ -11,7 +12,6 @@ use crate::browser::{EngineError, EngineFault};
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{BrowserId, ProjectId, ProxyId};
 use crate::sealing::{KeyId, SealError, Sealer};
-use crate::session::IdOrName;
 use crate::store_error::StoreError;
 
 /// The error of routing a browser through its proxy. The browser has no connection then.
@@ -91,12 +91,7 @@ impl ProxyRouting {
         project: ProjectId,
         which: &str,
     ) -> Result<ProxyId, E> {
-        let found = match IdOrName::parse(which) {
-            IdOrName::Id(id) => self.proxies.find(project, id).await?.into_iter().collect(),
-            // Names have at most 255 characters, and the store cannot search for NUL.
-            IdOrName::Name(name) if name.chars().nth(255).is_some() || name.contains('\0') => Vec::new(),
-            IdOrName::Name(name) => self.proxies.named(project, name.trim()).await?,
-        };
+        let found = lookup::all(&*self.proxies, project, which).await?;
         let bad = match found.as_slice() {
             [proxy] => return Ok(proxy.id),
             [] => InvalidValue::new(FieldCode::ReferenceNotFound, "there is no such proxy"),

@@ -7,6 +7,7 @@ use time::Duration;
 use url::Url;
 
 use super::input::NONE_RENTED;
+use super::lookup::{UseProxyError, find};
 use super::routing::{OpenError, open};
 use super::{
     CheckOutcome, NewProxy, NewProxyConfig, OpenProxy, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted,
@@ -23,7 +24,7 @@ use crate::sealing::{Resealed, SealError, Sealer};
 use crate::session::NotSupported;
 use crate::store_error::StoreError;
 
-impl From<OpenError> for UseCaseError {
+impl<E> From<OpenError> for UseCaseError<E> {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Seal(seal) => seal.into(),
@@ -121,14 +122,12 @@ impl Proxies {
         open(proxy, &*self.deps.sealer, &self.deps.upstreams)
     }
 
-    /// Returns a proxy of the project.
+    /// Returns the proxy of the project with this id or name.
     ///
     /// # Errors
-    /// [`NotFound`]; the error of the store.
-    pub async fn get(&self, scope: &Scope, which: &str) -> Result<Proxy, UseCaseError> {
-        let missing = || NotFound::new("proxy", which);
-        let id: ProxyId = which.parse().map_err(|_| missing())?;
-        self.deps.proxies.find(scope.project_id(), id).await?.ok_or_else(|| missing().into())
+    /// [`NotFound`]; [`AmbiguousName`]; the error of the store.
+    pub async fn get(&self, scope: &Scope, which: &str) -> Result<Proxy, UseProxyError> {
+        find(&*self.deps.proxies, scope.project_id(), which).await
     }
 
     /// Returns the proxies of the project, newest first.
@@ -143,25 +142,24 @@ impl Proxies {
     ///
     /// # Errors
     /// See [`UseCaseError`].
-    pub async fn rename(&self, scope: &Scope, which: &str, name: Option<&str>) -> Result<Proxy, UseCaseError> {
+    pub async fn rename(&self, scope: &Scope, which: &str, name: Option<&str>) -> Result<Proxy, UseProxyError> {
         scope.writable()?;
         let name = required("name", name, LabelName::parse)?;
-        let missing = || NotFound::new("proxy", which);
-        let id: ProxyId = which.parse().map_err(|_| missing())?;
-        self.deps.proxies.rename(scope.project_id(), id, &name).await?.ok_or_else(|| missing().into())
+        let id = self.get(scope, which).await?.id;
+        let renamed = self.deps.proxies.rename(scope.project_id(), id, &name).await?;
+        renamed.ok_or_else(|| NotFound::new("proxy", which).into())
     }
 
     /// Deletes a proxy that no pool or auth connection uses. Sessions continue to use it.
     ///
     /// # Errors
     /// See [`UseCaseError`].
-    pub async fn delete(&self, scope: &Scope, which: &str) -> Result<(), UseCaseError> {
-        let missing = || NotFound::new("proxy", which);
-        let id: ProxyId = which.parse().map_err(|_| missing())?;
+    pub async fn delete(&self, scope: &Scope, which: &str) -> Result<(), UseProxyError> {
+        let id = self.get(scope, which).await?.id;
         match self.deps.proxies.delete(scope.project_id(), id, self.deps.clock.now()).await? {
             ProxyDeleted::Yes => Ok(()),
             ProxyDeleted::InUse => Err(in_use(which).into()),
-            ProxyDeleted::NotFound => Err(missing().into()),
+            ProxyDeleted::NotFound => Err(NotFound::new("proxy", which).into()),
         }
     }
 
@@ -169,7 +167,7 @@ impl Proxies {
     ///
     /// # Errors
     /// See [`UseCaseError`].
-    pub async fn check(&self, scope: &Scope, which: &str, url: Option<&str>) -> Result<Proxy, UseCaseError> {
+    pub async fn check(&self, scope: &Scope, which: &str, url: Option<&str>) -> Result<Proxy, UseProxyError> {
         let mut fields = Fields::new();
         let url = fields.take_optional("url", url, check_url);
         fields.finish()?;

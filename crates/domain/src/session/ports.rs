@@ -113,6 +113,12 @@ pub trait SessionRepository: Send + Sync {
 
     /// Stores the times at which sessions were last in use, unless later times are stored.
     async fn note_activity(&self, changes: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError>;
+
+    /// Stores which fields of the request that made the session were ignored.
+    async fn note_ignored_fields(&self, id: SessionId, fields: &[String]) -> Result<(), StoreError>;
+
+    /// Returns which fields of the request that made the session were ignored.
+    async fn ignored_fields(&self, id: SessionId) -> Result<Vec<String>, StoreError>;
 }
 
 /// The port to the open connections to this node's sessions.

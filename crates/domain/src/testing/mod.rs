@@ -214,7 +214,7 @@ pub fn audit_entry(n: u32) -> AuditEntry {
         domain: "casement.test".to_owned(),
         method: "GET".to_owned(),
         path: format!("/browsers/{n}"),
-        route: "/browsers/{id}".to_owned(),
+        route: "/browsers/{id_or_name}".to_owned(),
         status: 200,
         duration_ms: 3,
         user_agent: "curl\n\"8\"".to_owned(),

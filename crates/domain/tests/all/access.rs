@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use casement_domain::access::{Access, AccessError, ProjectArchived, Scope};
+use casement_domain::access::{Access, AccessError, NamedProject, ProjectArchived, Scope};
 use casement_domain::api_key::Caller;
+use casement_domain::name::LabelName;
 use casement_domain::project::{MockProjectRepository, Project};
 use casement_domain::testing::{organization_id, project, project_id, scope};
 use casement_domain::{ApiKeyId, ProjectId, UserId};
@@ -32,6 +33,10 @@ fn access() -> Access {
         .expect_find()
         .withf(|id, _| *id == organization_id())
         .returning(|_, id| Ok([project_id(), other()].contains(&id).then(|| Project { id, ..project() })));
+    projects
+        .expect_find_by_name()
+        .withf(|id, _| *id == organization_id())
+        .returning(|_, name| Ok((name == "other").then(|| Project { id: other(), ..project() })));
     Access::new(Arc::new(projects))
 }
 
@@ -67,17 +72,47 @@ async fn the_project_follows_from_key_and_header() {
         (Some(other()), Some("default".to_owned()), Seen::InvalidValue),
         (Some(gone()), None, Seen::NotFound),
     ] {
-        let seen = match access().resolve(&caller(key), header.as_deref()).await {
-            Ok(Scope { project, unscoped, organization_wide }) => {
-                assert_eq!(organization_wide, key.is_none());
-                Seen::Project(project.id, if unscoped { Unscoped::Yes } else { Unscoped::No })
-            }
-            Err(AccessError::BadProject) => Seen::InvalidValue,
-            Err(AccessError::OtherProject) => Seen::Forbidden,
-            Err(AccessError::ProjectNotFound(_)) => Seen::NotFound,
-            Err(AccessError::Store(error)) => panic!("{error}"),
-        };
-        assert_eq!(seen, expected, "key of {key:?}, header {header:?}");
+        let named = NamedProject { id: header.as_deref(), ..NamedProject::default() };
+        assert_eq!(seen(key, named).await, expected, "key of {key:?}, header {header:?}");
+    }
+}
+
+async fn seen(key: Option<ProjectId>, named: NamedProject<'_>) -> Seen {
+    match access().resolve(&caller(key), named).await {
+        Ok(Scope { project, unscoped, organization_wide }) => {
+            assert_eq!(organization_wide, key.is_none());
+            Seen::Project(project.id, if unscoped { Unscoped::Yes } else { Unscoped::No })
+        }
+        Err(AccessError::BadProject | AccessError::DifferentProjects) => Seen::InvalidValue,
+        Err(AccessError::OtherProject) => Seen::Forbidden,
+        Err(AccessError::ProjectNotFound(_)) => Seen::NotFound,
+        Err(AccessError::Store(error)) => panic!("{error}"),
+    }
+}
+
+#[tokio::test]
+async fn a_second_header_names_the_project_by_id_or_name_and_must_agree_with_the_first() {
+    let text = |id: ProjectId| id.to_string();
+    let found = |id| Seen::Project(id, Unscoped::No);
+    for (key, id, id_or_name, expected) in [
+        (None, None, "other".to_owned(), found(other())),
+        (None, None, text(other()), found(other())),
+        (None, None, "nowhere".to_owned(), Seen::NotFound),
+        (None, None, "o\0".to_owned(), Seen::NotFound),
+        (None, None, String::new(), Seen::NotFound),
+        (None, None, text(gone()), Seen::NotFound),
+        (None, Some(other()), "other".to_owned(), found(other())),
+        (None, Some(project_id()), "other".to_owned(), Seen::InvalidValue),
+        (None, Some(project_id()), text(other()), Seen::InvalidValue),
+        (None, Some(project_id()), "nowhere".to_owned(), Seen::NotFound),
+        (Some(other()), None, "other".to_owned(), found(other())),
+        (Some(other()), None, text(project_id()), Seen::Forbidden),
+        (Some(project_id()), None, "other".to_owned(), Seen::Forbidden),
+        (Some(other()), None, "nowhere".to_owned(), Seen::Forbidden),
+    ] {
+        let id = id.map(text);
+        let named = NamedProject { id: id.as_deref(), id_or_name: Some(&id_or_name) };
+        assert_eq!(seen(key, named).await, expected, "key of {key:?}, {named:?}");
     }
 }
 
@@ -89,11 +124,14 @@ async fn a_project_that_was_read_with_the_key_is_not_read_again() {
     {
         let caller = Caller { home: Some(project()), ..caller(own) };
         let access = Access::new(Arc::new(MockProjectRepository::new()));
-        let scope = access.resolve(&caller, header).await.expect("nothing is read");
+        let name = header.map(|_| project().name);
+        let named = NamedProject { id: header, id_or_name: name.as_ref().map(LabelName::as_str) };
+        let scope = access.resolve(&caller, named).await.expect("nothing is read");
         assert_eq!(scope, Scope { project: project(), unscoped, organization_wide: own.is_none() });
     }
     let elsewhere = Caller { home: Some(project()), ..caller(None) };
-    let scope = access().resolve(&elsewhere, Some(&other().to_string())).await.expect("it is read");
+    let named = NamedProject { id: Some(&other().to_string()), id_or_name: None };
+    let scope = access().resolve(&elsewhere, named).await.expect("it is read");
     assert_eq!(scope.project_id(), other());
 }
 

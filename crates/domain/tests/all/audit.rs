@@ -194,6 +194,20 @@ fn the_place_ahead_of_a_record_is_before_it_and_behind_the_one_before() {
 }
 
 #[tokio::test]
+async fn a_chunk_that_is_cut_is_continued_after_its_last_record() {
+    let mut store = MockAuditRepository::new();
+    store.expect_measure().returning(|_, _, _, _| Ok(measured(3, 30, 10, false)));
+    let logs = AuditLogs::new(Arc::new(store), whole());
+    let mut chunk = logs.export(organization_id(), query(), None).await.expect("a chunk");
+    assert_eq!(chunk.next, None);
+    chunk.cut(record(20).position());
+    assert_eq!(chunk.next_batch().await.expect("the end"), []);
+    let next = chunk.next.expect("records remain");
+    let from = Position::parse(&next, organization_id(), &chunk.requested).expect("ours");
+    assert_eq!(from, record(20).position());
+}
+
+#[tokio::test]
 async fn a_record_that_arrives_late_pushes_none_out_of_its_chunk() {
     let mut store = MockAuditRepository::new();
     store.expect_measure().returning(|_, _, _, _| Ok(measured(2, 30, 10, true)));

@@ -2,6 +2,7 @@
 
 use actix_web::{
     HttpResponse,
+    body::SizedStream,
     http::header::{self, HeaderName},
 };
 use casement_domain::{audit::AuditQuery, field::FieldCode};
@@ -14,7 +15,7 @@ use time::{
 use utoipa::IntoParams;
 
 use super::{
-    export::{self, Format},
+    export::{File, Format},
     record::AuditRecordBody,
 };
 use crate::{
@@ -30,6 +31,9 @@ const HAS_MORE: HeaderName = HeaderName::from_static("x-has-more");
 const NEXT_PAGE_TOKEN: HeaderName = HeaderName::from_static("x-next-page-token");
 const NEXT_CURSOR: HeaderName = HeaderName::from_static("x-next-cursor");
 const RANGE_END: HeaderName = HeaderName::from_static("x-range-end");
+const CONTENT_SHA256: HeaderName = HeaderName::from_static("x-content-sha256");
+const ROW_COUNT: HeaderName = HeaderName::from_static("x-row-count");
+/// Means the same as [`ROW_COUNT`], for clients of before that.
 const RECORD_COUNT: HeaderName = HeaderName::from_static("x-record-count");
 
 /// The filter of audit records.
@@ -115,7 +119,8 @@ pub(crate) async fn export_audit_chunk(request: Request<OrganizationKey>) -> Ans
     let format = file_format(format, encoding)?;
     let query = request.query::<AuditParams>()?.query(limit)?;
     let cursor = cursor.as_ref().map(|Verbatim(cursor)| cursor.as_str());
-    let chunk = request.services().audit.export(request.organization(), query, cursor).await?;
+    let mut chunk = request.services().audit.export(request.organization(), query, cursor).await?;
+    let file = File::write(&mut chunk, format, &request.services().runtime).await?;
     let ending = if format == Format::Packed { "jsonl.gz" } else { "jsonl" };
     let id: String = request.request_id().chars().take(8).collect();
     let name = format!("audit-logs_{}_{}_{id}.{ending}", compact(chunk.requested.start), compact(chunk.requested.end));
@@ -123,6 +128,9 @@ pub(crate) async fn export_audit_chunk(request: Request<OrganizationKey>) -> Ans
     response
         .content_type("application/octet-stream")
         .insert_header((header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")))
+        .insert_header((CONTENT_SHA256, file.sha256.as_str()))
+        .insert_header((HAS_MORE, if chunk.next.is_some() { "true" } else { "false" }))
+        .insert_header((ROW_COUNT, chunk.count.to_string()))
         .insert_header((RECORD_COUNT, chunk.count.to_string()));
     if let Some(until) = chunk.until {
         response.insert_header((RANGE_END, until.to_offset(UtcOffset::UTC).format(&Rfc3339).unwrap_or_default()));
@@ -130,7 +138,7 @@ pub(crate) async fn export_audit_chunk(request: Request<OrganizationKey>) -> Ans
     if let Some(next) = &chunk.next {
         response.insert_header((NEXT_CURSOR, next.as_str()));
     }
-    Ok(response.streaming(export::file(chunk, format, request.services().runtime.clone())))
+    Ok(response.body(SizedStream::new(file.size, file.parts())))
 }
 
 fn file_format(format: Option<Verbatim>, encoding: Option<Verbatim>) -> Result<Format, ApiError> {

@@ -39,7 +39,10 @@ pub(crate) fn operations(api: &mut Operations) {
         .query::<ExportParams>()
         .content::<Vec<u8>>("200", BYTES, "One record per line")
         .header::<String>("X-Next-Cursor", "The `cursor` of the next chunk, of older records; absent at the end")
-        .header::<u32>("X-Record-Count", "The number of records in the chunk")
+        .header::<bool>("X-Has-More", "Whether there is a next chunk")
+        .header::<u32>("X-Row-Count", "The number of records in the chunk")
+        .header::<u32>("X-Record-Count", "The same number")
+        .header::<String>("X-Content-Sha256", "The SHA-256 of the body, in lower-case hexadecimal")
         .header::<String>("X-Range-End", "In the first chunk: the exclusive end of the exported range, where the next export may start")
         .refuses([("400", "A parameter breaks a rule, or the cursor belongs to another query")]);
 }

@@ -101,6 +101,8 @@ pub(crate) struct LoginBody {
 #[derive(Default, Deserialize, ToSchema)]
 #[schema(as = SubmitAuthConnection)]
 pub(crate) struct SubmitBody {
+    /// The `interaction_id` that came with the fields and choices; another one is refused. Default: not checked.
+    interaction_id: Option<String>,
     /// Values by the `id` of the field.
     field_values: Option<BTreeMap<String, String>>,
     /// Values by the name of the field; not with `field_values`.
@@ -128,6 +130,6 @@ from_fields!(UpdateBody => ConnectionRequest {
     credential via option, login_url, proxy via option, ..Self::default()
 });
 from_fields!(SubmitBody => SubmitRequest {
-    field_values via secrets, fields via secrets, selected_choice_id via non_empty, mfa_option_id via non_empty,
+    interaction_id via non_empty, field_values via secrets, fields via secrets, selected_choice_id via non_empty, mfa_option_id via non_empty,
     sign_in_option_id via non_empty, sso_provider via non_empty, sso_button_selector via non_empty
 });

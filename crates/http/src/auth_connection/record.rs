@@ -4,7 +4,7 @@ use casement_domain::auth_connection::{
     AuthConnection, CredentialRef, Flow, FlowKind, FlowStatus, FlowStep, Reauth, RequestedChoice, RequestedField,
     TimelineEvent,
 };
-use casement_domain::login_page::ChoiceKind;
+use casement_domain::login_page::{ChoiceKind, InputKind, MfaKind};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -86,6 +86,9 @@ pub(crate) struct FlowFacts {
     hosted_url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     live_view_url: Option<String>,
+    /// The id of the present fields and choices. It changes whenever the login asks again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interaction_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fields: Option<Vec<FieldBody>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,6 +127,14 @@ struct FieldBody {
     #[serde(skip_serializing_if = "String::is_empty")]
     observed_selector: String,
     required: bool,
+    /// `missing`, or `rejected`: the site refused the value that was sent.
+    reason: &'static str,
+    /// The text beside the field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+    /// The keyboard that fits: `text`, `email`, `tel` or `numeric`; absent if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_mode: Option<&'static str>,
     /// The accepted values, if the site accepts no others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     options: Vec<String>,
@@ -139,6 +150,12 @@ struct ChoiceBody {
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
+    /// The kind of second factor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mfa_type: Option<&'static str>,
+    /// The masked phone number or e-mail address that a code goes to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    masked_destination: Option<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     observed_selector: String,
 }
@@ -339,6 +356,7 @@ impl FlowFacts {
         Self {
             hosted_url: None,
             live_view_url: None,
+            interaction_id: flow.interaction_id(),
             fields: fields.map(|fields| fields.iter().map(FieldBody::from).collect()),
             choices: choices.map(|choices| choices.iter().map(ChoiceBody::from).collect()),
             discovered_fields: fields.map(|fields| fields.iter().map(DiscoveredField::from).collect()),
@@ -372,8 +390,22 @@ impl From<&RequestedField> for FieldBody {
             label: field.label.clone(),
             observed_selector: field.selector.clone(),
             required: field.required,
+            reason: if field.rejected { "rejected" } else { "missing" },
+            hint: field.hint.clone(),
+            input_mode: input_mode(field.input),
             options: field.options.clone(),
         }
+    }
+}
+
+/// Returns the keyboard for a type of input. A code may have letters.
+const fn input_mode(input: InputKind) -> Option<&'static str> {
+    match input {
+        InputKind::Text => Some("text"),
+        InputKind::Email => Some("email"),
+        InputKind::Tel => Some("tel"),
+        InputKind::Number | InputKind::Totp => Some("numeric"),
+        InputKind::Password | InputKind::Url | InputKind::Code => None,
     }
 }
 
@@ -384,6 +416,8 @@ impl From<&RequestedChoice> for ChoiceBody {
             label: choice.label.clone(),
             kind: choice.kind.as_str(),
             description: choice.description.clone(),
+            mfa_type: choice.mfa.map(MfaKind::as_str),
+            masked_destination: choice.target.clone(),
             observed_selector: choice.selector.clone(),
         }
     }
@@ -399,7 +433,7 @@ impl From<&RequestedField> for DiscoveredField {
             hint: field.hint.clone(),
             placeholder: field.placeholder.clone(),
             required: field.required,
-            linked_mfa_type: field.mfa.map(casement_domain::login_page::MfaKind::as_str),
+            linked_mfa_type: field.mfa.map(MfaKind::as_str),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::operation::Operations;
 
 pub(crate) fn operations(api: &mut Operations) {
     api.resource("Curl", "The session does not exist");
-    api.post("/browsers/{id}/curl", "curl", handlers::curl)
+    api.post("/browsers/{id_or_name}/curl", "curl", handlers::curl)
         .summary("Sends one HTTP request through the session's browser, with its cookies, its proxy and its TLS.")
         .body::<CurlBrowser>()
         .responds::<CurlBody>("200", "The target has responded; `status` is its status")

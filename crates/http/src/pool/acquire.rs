@@ -70,6 +70,7 @@ pub(crate) async fn acquire_browser(mut request: Request<DeferredAudit>) -> Answ
         false => request.finish(work).await?,
     };
     let Some(Taken { undelivered, at_once }) = acquired else { return Ok(answer::nothing()) };
+    request.note_ignored_fields(undelivered.session()).await;
     let body = request.api().session(undelivered.session().clone()).await?;
     let answer = answer::record(StatusCode::OK, &body);
     if !at_once {

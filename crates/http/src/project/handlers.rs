@@ -72,19 +72,19 @@ pub(crate) async fn list_projects(request: Request<OrganizationKey>) -> Answer {
 }
 
 pub(crate) async fn get_project(request: Request<AnyKey>) -> Answer {
-    let project = request.project(&request.path("id")?).await?;
+    let project = request.project(&request.path("id_or_name")?).await?;
     Ok(answer::record(StatusCode::OK, &ProjectBody::from(project)))
 }
 
 pub(crate) async fn update_project(mut request: Request<OrganizationKey>) -> Answer {
-    let id = request.path("id")?;
+    let id = request.path("id_or_name")?;
     let ProjectChanges { name, status } = request.json().await?;
     let project = request.services().projects.update(request.organization(), &id, name, status).await?;
     Ok(answer::record(StatusCode::OK, &ProjectBody::from(project)))
 }
 
 pub(crate) async fn delete_project(request: Request<OrganizationKey>) -> Answer {
-    let id = request.path("id")?;
+    let id = request.path("id_or_name")?;
     request.services().projects.delete(request.organization(), &id).await?;
     Ok(answer::nothing())
 }

@@ -1,7 +1,10 @@
 //! The limits of a project, and of the organization.
 
 use actix_web::http::StatusCode;
-use casement_domain::organization::{Caps, Organization};
+use casement_domain::{
+    auth_connection::Settings,
+    organization::{Caps, Organization, OrganizationUsage},
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -60,11 +63,34 @@ pub(crate) struct OrganizationLimitsBody {
     max_concurrent_invocations: Option<u32>,
     /// The maximum sum of the sizes of all pools. Set by the operator of the server.
     max_pooled_sessions: Option<u32>,
+    /// The sessions on demand plus the sizes of all pools now.
+    concurrent_sessions_used: u32,
+    /// The sessions that may still be started; null: no limit.
+    concurrent_sessions_available: Option<u32>,
+    /// The number of auth connections in all projects.
+    auth_connections_used: u32,
+    /// The maximum number of auth connections in all projects. Always null: only each project has a maximum, set by the
+    /// operator of the server.
+    max_auth_connections: Option<u32>,
+    /// The minimum of `health_check_interval` of an auth connection, in seconds.
+    min_health_check_interval_seconds: u32,
+    /// Always 0: this server has no vaults.
+    vaults_used: u32,
+    /// Always 0: this server has no vaults.
+    max_vaults: u32,
 }
 
-impl From<Organization> for OrganizationLimitsBody {
-    fn from(organization: Organization) -> Self {
+impl OrganizationLimitsBody {
+    fn new(organization: Organization, usage: OrganizationUsage) -> Self {
+        let used = usage.limited.sessions();
         Self {
+            concurrent_sessions_used: used,
+            concurrent_sessions_available: organization.caps.concurrent_sessions.map(|max| max.saturating_sub(used)),
+            auth_connections_used: usage.auth_connections,
+            max_auth_connections: None,
+            min_health_check_interval_seconds: Settings::MIN_INTERVAL,
+            vaults_used: 0,
+            max_vaults: 0,
             max_concurrent_sessions: organization.caps.concurrent_sessions,
             default_project_max_concurrent_sessions: organization.default_project_max_concurrent_sessions,
             max_concurrent_invocations: organization.caps.concurrent_invocations,
@@ -84,12 +110,12 @@ pub(crate) struct OrganizationLimitsChanges {
 }
 
 pub(crate) async fn get_project_limits(request: Request<AnyKey>) -> Answer {
-    let project = request.project(&request.path("id")?).await?;
+    let project = request.project(&request.path("id_or_name")?).await?;
     Ok(answer::record(StatusCode::OK, &ProjectLimitsBody::from(project.caps)))
 }
 
 pub(crate) async fn update_project_limits(mut request: Request<OrganizationKey>) -> Answer {
-    let id = request.path("id")?;
+    let id = request.path("id_or_name")?;
     let ProjectLimitsChanges { max_concurrent_sessions, max_concurrent_invocations, max_pooled_sessions } =
         request.json().await?;
     let (sessions, invocations, pooled) = (max_concurrent_sessions, max_concurrent_invocations, max_pooled_sessions);
@@ -100,12 +126,17 @@ pub(crate) async fn update_project_limits(mut request: Request<OrganizationKey>)
 
 pub(crate) async fn get_organization_limits(request: Request<OrganizationKey>) -> Answer {
     let organization = request.services().projects.organization(request.organization()).await?;
-    Ok(answer::record(StatusCode::OK, &OrganizationLimitsBody::from(organization)))
+    limits(&request, organization).await
 }
 
 pub(crate) async fn update_organization_limits(mut request: Request<OrganizationKey>) -> Answer {
     let input = request.json::<OrganizationLimitsChanges>().await?;
     let value = input.default_project_max_concurrent_sessions;
     let organization = request.services().projects.set_default_sessions(request.organization(), value).await?;
-    Ok(answer::record(StatusCode::OK, &OrganizationLimitsBody::from(organization)))
+    limits(&request, organization).await
+}
+
+async fn limits(request: &Request<OrganizationKey>, organization: Organization) -> Answer {
+    let usage = request.services().projects.usage(request.organization()).await?;
+    Ok(answer::record(StatusCode::OK, &OrganizationLimitsBody::new(organization, usage)))
 }

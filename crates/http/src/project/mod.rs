@@ -24,22 +24,22 @@ pub(crate) fn operations(api: &mut Operations) {
         .summary("Lists projects, newest first.")
         .query::<ProjectListParams>()
         .returns_page::<ProjectBody>();
-    api.get("/org/projects/{id}", "get_project", handlers::get_project)
+    api.get("/org/projects/{id_or_name}", "get_project", handlers::get_project)
         .summary("Returns a project, by id or name.")
         .returns::<ProjectBody>();
-    api.patch("/org/projects/{id}", "update_project", handlers::update_project)
+    api.patch("/org/projects/{id_or_name}", "update_project", handlers::update_project)
         .summary("Updates a project.")
         .body::<ProjectChanges>()
         .returns::<ProjectBody>()
         .refuses([("409", "The name is taken, or the project is the default project")]);
-    api.delete("/org/projects/{id}", "delete_project", handlers::delete_project)
+    api.delete("/org/projects/{id_or_name}", "delete_project", handlers::delete_project)
         .summary("Deletes a project in which nothing is active, with its keys.")
         .no_content("Deleted")
         .refuses([("409", "Something of the project is active, or it is the default project")]);
-    api.get("/org/projects/{id}/limits", "get_project_limits", limits::get_project_limits)
+    api.get("/org/projects/{id_or_name}/limits", "get_project_limits", limits::get_project_limits)
         .summary("Returns the limits of a project.")
         .returns::<ProjectLimitsBody>();
-    api.patch("/org/projects/{id}/limits", "update_project_limits", limits::update_project_limits)
+    api.patch("/org/projects/{id_or_name}/limits", "update_project_limits", limits::update_project_limits)
         .summary("Sets the limits of a project. They apply from the next request on, and end nothing.")
         .body::<ProjectLimitsChanges>()
         .returns::<ProjectLimitsBody>()
@@ -53,9 +53,9 @@ pub(crate) fn operations(api: &mut Operations) {
         .returns::<OrganizationLimitsBody>()
         .refuses([("400", "The limit is above the organization's")]);
     api.get("/projects/{id}", "get_project_deprecated", deprecated::get_project_deprecated)
-        .summary("Removed on 2026-11-24. Use `GET /org/projects/{id}`.")
+        .summary("Removed on 2026-11-24. Use `GET /org/projects/{id_or_name}`.")
         .removed("The operation was removed; `Link` names its successor");
     api.delete("/projects/{id}", "delete_project_deprecated", deprecated::delete_project_deprecated)
-        .summary("Removed on 2026-11-24. Use `DELETE /org/projects/{id}`.")
+        .summary("Removed on 2026-11-24. Use `DELETE /org/projects/{id_or_name}`.")
         .removed("The operation was removed; `Link` names its successor. Nothing is deleted");
 }

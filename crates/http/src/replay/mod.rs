@@ -17,7 +17,7 @@ use crate::operation::Operations;
 
 pub(crate) fn operations(api: &mut Operations) {
     api.resource("Replays", "The recording does not exist");
-    api.post("/browsers/{id}/replays", "start_replay", handlers::start_replay)
+    api.post("/browsers/{id_or_name}/replays", "start_replay", handlers::start_replay)
         .summary("Starts to record the display of a session.")
         .body::<Start>()
         .created::<ReplayBody>()
@@ -28,14 +28,14 @@ pub(crate) fn operations(api: &mut Operations) {
             ("429", "The session has as many recordings as it may have, or no disk space for one"),
         ])
         .fails("The recording could not be started");
-    api.get("/browsers/{id}/replays", "list_replays", handlers::list_replays)
+    api.get("/browsers/{id_or_name}/replays", "list_replays", handlers::list_replays)
         .summary("Lists the recordings of a session, oldest first. The session may have ended.")
         .returns_list::<ReplayBody>()
         .refuses([("404", "The session does not exist")]);
-    api.post("/browsers/{id}/replays/{replay_id}/stop", "stop_replay", handlers::stop_replay)
+    api.post("/browsers/{id_or_name}/replays/{replay_id}/stop", "stop_replay", handlers::stop_replay)
         .summary("Stops a recording and encodes its video. One that has ended stays as it is.")
         .no_content("Stopped");
-    api.get("/browsers/{id}/replays/{replay_id}", "download_replay", handlers::download_replay)
+    api.get("/browsers/{id_or_name}/replays/{replay_id}", "download_replay", handlers::download_replay)
         .summary("Downloads the video of a recording that has ended: H.264 in MP4. It is stored for a while after the session's end.")
         .query::<DownloadReplayParams>()
         .headers::<RangeHeader>()

@@ -11,7 +11,7 @@ use actix_web::{
 };
 use casement_domain::{
     ApiKeyId, OrganizationId, UserId,
-    access::{AccessError, Scope},
+    access::{NamedProject, Scope},
     api_key::{AuthenticateError, Caller},
     audit::PreparedRecord,
     session::Session,
@@ -23,13 +23,17 @@ use crate::{
     audit::{self, Identity, prepared_record},
     connect_credential,
     error::{ApiError, Code},
+    ignored_fields::IgnoredFields,
     operation::Requirement,
     relay::DeliveryReceipt,
     state::{Api, Services},
     telemetry, ui,
 };
 
-const PROJECT: &str = "x-kernel-project-id";
+/// The header with the identifier of a project.
+const PROJECT_ID: &str = "x-kernel-project-id";
+/// The header with the identifier or the name of a project.
+const PROJECT: &str = "x-kernel-project";
 
 /// An API key that opens a project: its own, or the one that the request names.
 pub(crate) struct ProjectKey;
@@ -174,13 +178,9 @@ fn counted<T>(api: &Api, caller: &Caller, reached: Result<T, ApiError>) -> Resul
 }
 
 async fn project_scope(api: &Api, request: &HttpRequest, caller: &Caller) -> Result<Scope, ApiError> {
-    let mut values = request.headers().get_all(PROJECT);
-    let project = match (values.next().map(|value| value.to_str()), values.next()) {
-        (None, _) => None,
-        (Some(Ok(text)), None) => Some(text),
-        _ => return Err(AccessError::BadProject.into()),
-    };
-    let scope = api.services.access.resolve(caller, project).await?;
+    let id = project_header(request, PROJECT_ID)?;
+    let named = NamedProject { id, id_or_name: project_header(request, PROJECT)? };
+    let scope = api.services.access.resolve(caller, named).await?;
     Identity::key(request, caller.key, Some(scope.project_id()));
     Ok(scope)
 }
@@ -193,6 +193,16 @@ impl Request<ProjectKey> {
     pub(crate) fn into_session(self, session: Session) -> Result<Request<ActiveSession>, ApiError> {
         let access = SessionAccess::of_session(&self.api, &self.http, session, self.scope().organization_wide)?;
         Ok(Request { api: self.api, http: self.http, payload: self.payload, access })
+    }
+}
+
+/// Returns the text of a header that names a project.
+fn project_header<'a>(request: &'a HttpRequest, name: &str) -> Result<Option<&'a str>, ApiError> {
+    let mut values = request.headers().get_all(name);
+    match (values.next().map(|value| std::str::from_utf8(value.as_bytes())), values.next()) {
+        (None, _) => Ok(None),
+        (Some(Ok(text)), None) => Ok(Some(text)),
+        _ => Err(ApiError::new(Code::BadRequest, format!("{name} must be one text in UTF-8"))),
     }
 }
 
@@ -224,6 +234,18 @@ impl<C: Credential<Access = ProjectAccess>> Request<C> {
     /// Notes the session of the call, for telemetry.
     pub(crate) fn about(&self, session: &Session) {
         telemetry::about(&self.http, session.id);
+    }
+
+    /// Stores which fields of the body were ignored, for the page of the session that the call has made. A failure is
+    /// only logged, because the response names the fields too.
+    pub(crate) async fn note_ignored_fields(&self, session: &Session) {
+        let fields = IgnoredFields::of(&self.http);
+        if fields.is_empty() {
+            return;
+        }
+        if let Err(error) = self.services().sessions.note_ignored_fields(session.id, &fields).await {
+            tracing::warn!(%error, "the ignored fields of a request are not stored");
+        }
     }
 
     /// Returns the receipt that reports whether the response was delivered.

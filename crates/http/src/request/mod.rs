@@ -19,7 +19,7 @@ pub(crate) use self::{
     key::{AnyKey, DeferredAudit, OrganizationKey, ProjectKey},
     session::{
         ActiveSession, HubClient, LiveOperator, LiveViewer, RecordingViewer, SessionCredential, StoredSession,
-        WebDriverClient, session_id,
+        WebDriverClient,
     },
 };
 use crate::{

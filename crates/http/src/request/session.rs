@@ -8,7 +8,10 @@ use actix_web::{
     web::Payload,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use casement_domain::{NotFound, SessionId, session::Session};
+use casement_domain::{
+    SessionId,
+    session::{IdOrName, Session},
+};
 
 use super::{
     Credential, Request,
@@ -49,7 +52,7 @@ pub(crate) enum AcceptedCredentials {
     KeyOrBearerToken,
 }
 
-/// A credential that opens a session: under `/browsers/{id}` an API key, under `/vm/{session_id}` and
+/// A credential that opens a session: under `/browsers/{id_or_name}` an API key, under `/vm/{session_id}` and
 /// `/live/{session_id}` the credentials of [`ACCEPTED`](Self::ACCEPTED).
 pub(crate) trait SessionCredential: 'static {
     const ACCEPTED: AcceptedCredentials = AcceptedCredentials::Key;
@@ -118,7 +121,7 @@ impl<C: SessionCredential> Credential for C {
         let access = match request.match_info().get("session_id") {
             Some(_) => SessionAccess::direct(api, request, C::ACCEPTED, C::SCOPE).await?,
             None if C::ACCEPTED == AcceptedCredentials::KeyOrBearerToken => SessionAccess::of_hub(api, request).await?,
-            None => SessionAccess::by_key(api, request, &segment(request, "id")?, C::SCOPE).await?,
+            None => SessionAccess::by_key(api, request, &segment(request, "id_or_name")?, C::SCOPE).await?,
         };
         access.require(C::PERMISSION)?;
         Ok(access)
@@ -199,10 +202,15 @@ impl SessionAccess {
     /// Admits a request with an API key whose path names the session under `/browsers`.
     async fn by_key(api: &Api, request: &HttpRequest, text: &str, scope: SessionScope) -> Result<Self, ApiError> {
         let project = ProjectAccess::admit(api, request).await?;
-        let id = session_id(text)?;
+        let sessions = &api.services.sessions;
+        let id = match IdOrName::parse(text) {
+            IdOrName::Id(id) => id,
+            IdOrName::Name(name) => sessions.get(project.scope(), &name, false).await?.id,
+        };
+        // Registers before the lookup by id, so that the signal reports an end in between.
         let (end, registered) = api.services.connections.register(id);
         let ended_too = scope == SessionScope::ActiveOrEnded;
-        let session = api.services.sessions.get(project.scope(), &id.to_string(), ended_too).await?;
+        let session = sessions.get(project.scope(), &id.to_string(), ended_too).await?;
         note_session(request, id);
         audit::begin(request).await?;
         let organization_wide = project.scope().organization_wide;
@@ -278,7 +286,7 @@ async fn presented(
         _ => error,
     })?;
     let ended_too = scope == SessionScope::ActiveOrEnded;
-    let session = services.sessions.get(project.scope(), &session_id(text)?.to_string(), ended_too).await?;
+    let session = services.sessions.find_inside(project.scope(), text, ended_too).await?;
     let presented = match project.scope().organization_wide {
         true => PresentedCredential::OrganizationKey,
         false => PresentedCredential::ProjectKey,
@@ -294,14 +302,6 @@ fn password(headers: &HeaderMap) -> Option<String> {
     }
     let pair = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
     pair.split_once(':').map(|(_, password)| password.to_owned())
-}
-
-/// Parses the identifier of a session in a path.
-///
-/// # Errors
-/// `not_found` if the text is not an identifier.
-pub(crate) fn session_id(text: &str) -> Result<SessionId, ApiError> {
-    text.parse().map_err(|_| NotFound::new("browser session", text).into())
 }
 
 impl<C: Credential<Access = SessionAccess>> Request<C> {

@@ -54,6 +54,7 @@ pub(crate) async fn create_browser(mut request: Request<ProjectKey>) -> Answer {
         made.map(|session| UndeliveredSession::new(session, &services))
     });
     let fresh = made.await.map_err(in_order::<CreateBrowser>)?;
+    request.note_ignored_fields(fresh.session()).await;
     let location = format!("/browsers/{}", fresh.session().id);
     let body = request.api().session(fresh.session().clone()).await?;
     Ok(fresh.deliver(request.receipt(), answer::created(&location, &body)))

@@ -58,11 +58,11 @@ fn operation(method: &Method, route: &str) -> Option<&'static str> {
         Some(route) => route,
         None => route,
     };
-    let route = route.replacen("/vm/{session_id}/", "/browsers/{id}/", 1);
+    let route = route.replacen("/vm/{session_id}/", "/browsers/{id_or_name}/", 1);
     match route.as_str() {
-        "/browsers/{id}/wd/{tail:.*}" | "/wd/hub/session/{id}/{tail:.*}" => Some("webdriver_command"),
+        "/browsers/{id_or_name}/wd/{tail:.*}" | "/wd/hub/session/{id}/{tail:.*}" => Some("webdriver_command"),
         "/connect" | "/connect/webdriver" => None,
-        "/browsers/{id}/curl/raw" => Some("curl_raw"),
+        "/browsers/{id_or_name}/curl/raw" => Some("curl_raw"),
         _ => NAMES.get(&(method.as_str().to_owned(), route)).copied(),
     }
 }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn an_operation_has_the_same_name_under_both_of_its_paths() {
-        for route in ["/browsers/{id}/computer/screenshot", "/vm/{session_id}/computer/screenshot"] {
+        for route in ["/browsers/{id_or_name}/computer/screenshot", "/vm/{session_id}/computer/screenshot"] {
             assert_eq!(operation(&Method::POST, route), Some("capture_screenshot"));
         }
         assert_eq!(operation(&Method::PATCH, "/browsers/{id_or_name}"), Some("update_browser"));

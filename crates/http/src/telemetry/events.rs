@@ -16,7 +16,7 @@ use crate::{
     answer::{self, Answer},
     error::ApiError,
     query::date_time_or_age,
-    request::{ProjectKey, Request, session_id},
+    request::{ProjectKey, Request},
 };
 
 /// An event with its number.
@@ -86,9 +86,9 @@ impl EventParams {
 }
 
 pub(crate) async fn list_telemetry_events(request: Request<ProjectKey>) -> Answer {
-    let id = session_id(&request.path("id")?)?;
+    let which = request.path("id_or_name")?;
     let query = request.query::<EventParams>()?.query(request.services().clock.now())?;
-    let session = request.services().sessions.get(request.scope(), &id.to_string(), true).await?;
+    let session = request.services().sessions.find_inside(request.scope(), &which, true).await?;
     session.admits(request.scope().organization_wide)?;
     Ok(page(&request.services().telemetry.page(&session, query).await?))
 }

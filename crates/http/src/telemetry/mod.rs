@@ -22,7 +22,7 @@ use crate::operation::Operations;
 
 pub(crate) fn operations(api: &mut Operations) {
     api.resource("Telemetry", "The session does not exist");
-    api.get("/browsers/{id}/telemetry/events", "list_telemetry_events", list_telemetry_events)
+    api.get("/browsers/{id_or_name}/telemetry/events", "list_telemetry_events", list_telemetry_events)
         .summary("Lists the telemetry events of a session, which may have ended.")
         .query::<EventParams>()
         .returns_list::<TelemetryEvent>()
@@ -31,7 +31,7 @@ pub(crate) fn operations(api: &mut Operations) {
             ("400", "A parameter breaks a rule, or the offset belongs to another query"),
             ("404", "The session has never existed"),
         ]);
-    api.get("/browsers/{id}/telemetry/stream", "stream_telemetry", stream_telemetry)
+    api.get("/browsers/{id_or_name}/telemetry/stream", "stream_telemetry", stream_telemetry)
         .summary("Streams the telemetry events of a session. The stream ends with the session.")
         .query::<StreamParams>()
         .headers::<LastEventHeader>()

@@ -6,6 +6,7 @@
 mod assets;
 mod guard;
 mod handlers;
+mod ignored;
 mod pools;
 mod sign_ins;
 mod thumbnail;
@@ -16,13 +17,14 @@ pub(crate) use self::{
     assets::{add_security_headers, asset, home, page},
     guard::{authenticate, check_own_page, cookies, has_cookie},
     handlers::{get_sign_in, sign_in, sign_out},
+    ignored::ignored_fields,
     pools::list_pools,
     sign_ins::SignIns,
     thumbnail::thumbnail,
 };
 
 /// The route of a session's thumbnail.
-pub(crate) const THUMBNAIL: &str = "/ui/api/browsers/{id}/thumbnail";
+pub(crate) const THUMBNAIL: &str = "/ui/api/browsers/{id_or_name}/thumbnail";
 
 /// Returns whether the matched route of a request is one of the web interface.
 pub(crate) fn is_ui(request: &HttpRequest) -> bool {

@@ -17,10 +17,10 @@ const JPEG_QUALITY: u8 = 70;
 /// The maximum size of a decoded screenshot, in bytes: more than the largest display has at four bytes per pixel.
 const MAX_DECODED_BYTES: usize = 128 * 1024 * 1024;
 
-/// `GET /ui/api/browsers/{id}/thumbnail`: returns a thumbnail. The request does not count as activity, so the session
+/// `GET /ui/api/browsers/{id_or_name}/thumbnail`: returns a thumbnail. The request does not count as activity, so the session
 /// may reach its idle timeout.
 pub(crate) async fn thumbnail(request: Request<ProjectKey>) -> Answer {
-    let session = request.services().sessions.get(request.scope(), &request.path("id")?, false).await?;
+    let session = request.services().sessions.get(request.scope(), &request.path("id_or_name")?, false).await?;
     session.admits(request.scope().organization_wide)?;
     let slot = image_response::acquire_slot(&session).await?;
     let screenshot = request.services().sessions.observer_screenshot(&session).await?;

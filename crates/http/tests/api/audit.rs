@@ -15,9 +15,10 @@ use casement_http::Permission;
 use flate2::read::GzDecoder;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use time::{Duration, macros::datetime};
 
-use super::support::{Key, Ports, Reply, TestApi, Trail, other_project};
+use super::support::{Key, Ports, TestApi, Trail, other_project};
 
 const RANGE: &str = "start=2026-12-01&end=2026-12-02T00:00:00Z";
 
@@ -67,18 +68,9 @@ fn holding(count: u32) -> Ports {
     ports
 }
 
-/// Decodes the body of a chunked reply.
-fn whole(reply: &Reply) -> Vec<u8> {
-    let (mut rest, mut body) = (&reply.body[..], Vec::new());
-    loop {
-        let end = rest.windows(2).position(|pair| pair == b"\r\n").expect("the length of a chunk");
-        let length = usize::from_str_radix(std::str::from_utf8(&rest[..end]).unwrap(), 16).expect("a length");
-        if length == 0 {
-            return body;
-        }
-        body.extend(&rest[end + 2..end + 2 + length]);
-        rest = &rest[end + 2 + length + 2..];
-    }
+/// Returns the SHA-256 of a body as the header of an export names it.
+fn sha256(body: &[u8]) -> String {
+    Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,11 +103,13 @@ async fn an_export_chunk_is_a_complete_file_with_one_record_per_line() {
     let reply = api.get(&format!("/audit-logs/export/chunk?{RANGE}&limit=3")).await;
     assert_eq!((reply.status, reply.header("content-type")), (200, Some("application/octet-stream")));
     assert_eq!((reply.header("content-encoding"), reply.header("x-record-count")), (None, Some("3")));
+    assert_eq!((reply.header("x-row-count"), reply.header("x-has-more")), (Some("3"), Some("true")));
+    assert_eq!(reply.header("x-content-sha256"), Some(&*sha256(&reply.body)));
     let name = reply.header("content-disposition").expect("a name");
     assert!(name.starts_with("attachment; filename=\"audit-logs_20261201T000000Z_20261202T000000Z_"), "{name}");
     assert!(name.ends_with(".jsonl.gz\""), "{name}");
     let mut text = String::new();
-    GzDecoder::new(&whole(&reply)[..]).read_to_string(&mut text).expect("one whole member");
+    GzDecoder::new(&reply.body[..]).read_to_string(&mut text).expect("one whole member");
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a record")).collect();
     assert_eq!(
         lines.iter().map(|line| line["timestamp"].as_str().unwrap()).collect::<Vec<_>>(),
@@ -125,18 +119,20 @@ async fn an_export_chunk_is_a_complete_file_with_one_record_per_line() {
     let cursor = reply.header("x-next-cursor").expect("older records");
     let rest = api.get(&format!("/audit-logs/export/chunk?{RANGE}&format=jsonl&cursor={cursor}")).await;
     assert_eq!((rest.header("x-next-cursor"), rest.header("x-record-count")), (None, Some("2")));
-    let text = String::from_utf8(whole(&rest)).expect("text");
+    let text = String::from_utf8(rest.body.clone()).expect("text");
     assert_eq!((text.lines().count(), text.ends_with("}\n")), (2, true));
+    assert_eq!((rest.header("x-row-count"), rest.header("x-has-more")), (Some("2"), Some("false")));
+    assert_eq!(rest.header("x-content-sha256"), Some(&*sha256(text.as_bytes())));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chunk_without_records_is_an_empty_file() {
     let api = TestApi::start(holding(0));
     let lines = api.get(&format!("/audit-logs/export/chunk?{RANGE}&encoding=jsonl")).await;
-    assert_eq!((lines.status, whole(&lines)), (200, Vec::new()));
+    assert_eq!((lines.status, lines.body), (200, Vec::new()));
     let packed = api.get(&format!("/audit-logs/export/chunk?{RANGE}")).await;
     let mut text = String::new();
-    GzDecoder::new(&whole(&packed)[..]).read_to_string(&mut text).expect("an empty member");
+    GzDecoder::new(&packed.body[..]).read_to_string(&mut text).expect("an empty member");
     assert_eq!(text, "");
 }
 

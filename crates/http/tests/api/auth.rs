@@ -1,7 +1,7 @@
 //! Authentication and authorization.
 
 use casement_domain::{
-    StoreError,
+    ProjectId, StoreError,
     api_key::MockApiKeyRepository,
     page::Listed,
     project::{MockProjectRepository, Project, ProjectStatus},
@@ -10,7 +10,7 @@ use casement_domain::{
 use pretty_assertions::assert_eq;
 use serde_json::Value;
 
-use super::support::{Key, Ports, TestApi, other_project, request};
+use super::support::{Key, Ports, TestApi, other_project, projects as projects_repository, request};
 
 /// Returns every operation of the API description: its method, its path, and whether it requires a key.
 fn operations() -> Vec<(String, String, bool)> {
@@ -120,6 +120,41 @@ async fn the_project_header_selects_the_project() {
     assert_eq!(ask(named(&other_project().to_string().to_uppercase())).await.status, 200);
     assert_eq!(ask(named("default")).await.code(), "bad_request");
     assert_eq!(ask(named("01k9zk0000000000000000000a")).await.code(), "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_project_header_takes_a_name_and_is_never_ignored() {
+    let mut projects = projects_repository();
+    projects
+        .expect_find_by_name()
+        .returning(|_, name| Ok((name == "Übung").then(|| Project { id: other_project(), ..project() })));
+    let mut ports = Ports { projects: Some(projects), ..Ports::default() };
+    ports
+        .sessions
+        .expect_list()
+        .withf(|project, _, _| *project == other_project())
+        .times(3)
+        .returning(|_, _, _| Ok(Listed { items: Vec::new(), next_offset: None }));
+    let api = TestApi::start(ports);
+    let ask = async |key: Key, id: Option<ProjectId>, named: &str| {
+        let key = format!("Authorization: Bearer {}", key.text());
+        let named = format!("X-Kernel-Project: {named}");
+        let id = id.map(|id| format!("X-Kernel-Project-Id: {id}"));
+        let headers: Vec<&str> = [&key, &named].into_iter().chain(&id).map(String::as_str).collect();
+        let reply = api.request("GET", "/browsers", &headers, "").await;
+        (reply.status, if reply.status == 200 { String::new() } else { reply.code() })
+    };
+    let (by_id, refused) = (other_project().to_string(), |status, code: &str| (status, code.to_owned()));
+    for (key, id, named, expected) in [
+        (Key::Organization, None, "Übung", refused(200, "")),
+        (Key::Organization, None, &*by_id, refused(200, "")),
+        (Key::OtherProject, Some(other_project()), "Übung", refused(200, "")),
+        (Key::Organization, None, "nowhere", refused(404, "not_found")),
+        (Key::Organization, Some(project_id()), "Übung", refused(400, "bad_request")),
+        (Key::OtherProject, None, "nowhere", refused(403, "forbidden")),
+    ] {
+        assert_eq!(ask(key, id, named).await, expected, "{id:?} {named}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use casement_domain::{
         AuthConnection, ConnectionStatus, CredentialRef, Flow, FlowBegun, FlowError, FlowFailure, FlowKind,
         FlowRequirement, FlowStatus, FlowStep, RequestedField, Settings, TimelineEvent,
     },
-    login_page::FieldKind,
+    login_page::{FieldKind, InputKind},
     page::Listed,
     sealing::Sealer as _,
     testing::{NOON, PlainSealer},
@@ -35,7 +35,13 @@ async fn a_waiting_login_is_shown_in_both_forms() {
         body["fields"][0],
         json!({
             "id": "identifier", "ref": "identifier-name", "type": "identifier", "label": "Your identifier",
-            "observed_selector": "#identifier", "required": true,
+            "observed_selector": "#identifier", "required": true, "reason": "missing", "input_mode": "text",
+        })
+    );
+    assert_eq!(
+        body["choices"][1],
+        json!({
+            "id": "text", "label": "By text", "type": "mfa_method", "mfa_type": "sms", "observed_selector": "#text",
         })
     );
     assert_eq!(body["discovered_fields"][1]["name"], "company-name");
@@ -65,6 +71,49 @@ async fn a_choice_field_shows_its_options_and_accepts_no_others() {
     }
     let reply = api.post(&path("/submit"), &json!({ "field_values": { "company": "South" } })).await;
     assert_eq!(reply.status, 202, "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_field_says_whether_its_value_was_refused_and_which_keyboard_fits() {
+    for (input, mode) in [
+        (InputKind::Email, json!("email")),
+        (InputKind::Tel, json!("tel")),
+        (InputKind::Totp, json!("numeric")),
+        (InputKind::Code, json!(null)),
+        (InputKind::Password, json!(null)),
+    ] {
+        let mut ports = Ports::default();
+        let hint = Some("to •• 42".to_owned());
+        let code = RequestedField { input, hint, rejected: true, ..field("code", FieldKind::Code, true) };
+        let flow = Flow { fields: vec![code], ..flow() };
+        finds(&mut ports, AuthConnection { flow: Some(Box::new(flow)), ..connection() });
+        let shown = TestApi::start(ports).get(&path("")).await.json()["fields"][0].clone();
+        let expected = [&json!("rejected"), &json!("to •• 42"), &mode];
+        assert_eq!([&shown["reason"], &shown["hint"], &shown["input_mode"]], expected, "{input:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submission_for_an_earlier_question_is_refused() {
+    let shown = async |flow: Flow| {
+        let mut ports = Ports::default();
+        finds(&mut ports, AuthConnection { flow: Some(Box::new(flow)), ..connection() });
+        ports.auth_connections.expect_put().returning(|_| Ok(true));
+        let api = TestApi::start(ports);
+        let id = api.get(&path("")).await.json()["interaction_id"].clone();
+        (api, id.as_str().expect("an id").to_owned())
+    };
+    let (_, earlier) = shown(flow()).await;
+    let (api, present) = shown(Flow { acts: 1, ..flow() }).await;
+    let submit = async |id: &str| {
+        let body = json!({ "interaction_id": id, "field_values": { "identifier": "me" } });
+        api.post(&path("/submit"), &body).await
+    };
+    let refused = submit(&earlier).await;
+    let why = "is not the id of what the login asks for now; read the auth connection again";
+    assert_eq!((refused.status, refused.details()), (400, vec![format!("not_allowed: interaction_id: {why}")]));
+    assert_eq!(submit(&present).await.status, 202);
+    assert_eq!(submit("").await.status, 202, "it is optional");
 }
 
 #[tokio::test(flavor = "multi_thread")]

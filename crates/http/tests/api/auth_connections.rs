@@ -52,6 +52,7 @@ pub(super) fn field(id: &str, kind: FieldKind, required: bool) -> RequestedField
         required,
         mfa: None,
         options: Vec::new(),
+        rejected: false,
     }
 }
 

@@ -27,6 +27,7 @@ fn id() -> CredentialProviderId {
 
 fn stored(place: ProviderPlace) -> CredentialProvider {
     CredentialProvider {
+        is_onepassword: false,
         id: id(),
         organization: organization_id(),
         name: LabelName::parse("team").unwrap(),
@@ -79,7 +80,7 @@ async fn a_new_provider_comes_last_and_its_token_is_stored_sealed() {
     let body = reply.json();
     assert_eq!(reply.header("location"), Some(&*format!("{PATH}/{}", body["id"].as_str().unwrap())));
     let expected = json!({
-        "id": body["id"], "provider_type": "passwordmanager", "name": "team", "enabled": true, "priority": 7, "project_ids": [],
+        "id": body["id"], "provider_type": "onepassword", "name": "team", "enabled": true, "priority": 7, "project_ids": [],
         "created_at": "2026-12-01T12:00:00.000000Z", "updated_at": "2026-12-01T12:00:00.000000Z",
         "server_url": "https://connect.example/base",
     });

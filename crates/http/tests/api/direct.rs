@@ -2,7 +2,7 @@
 
 use casement_domain::{
     fs::Upload,
-    session::{EndReason, Session, SessionState},
+    session::{EndReason, IdOrName, Session, SessionState},
     testing::{NOON, session, session_id},
 };
 use casement_http::{Permission, SessionTokens};
@@ -90,7 +90,7 @@ fn operations_inside() -> Vec<(String, String)> {
     let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
     let mut inside = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
-        let Some(tail) = path.strip_prefix("/browsers/{id}/") else { continue };
+        let Some(tail) = path.strip_prefix("/browsers/{id_or_name}/") else { continue };
         for method in item.as_object().unwrap().keys() {
             inside.push((method.to_uppercase(), format!("/vm/{}/{}", session_id(1), tail.replace(['{', '}'], ""))));
         }
@@ -163,6 +163,36 @@ async fn the_live_view_uploads_files_into_one_directory_only() {
         let reply = put(elsewhere, Permission::Interact).await;
         assert!(matches!(reply.status, 400 | 404), "{elsewhere}: {reply}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_names_a_live_session_by_its_name_in_every_path() {
+    let mut ports = Ports::default();
+    ports.sessions.expect_find_in_project().returning(|_, which, ended_too| {
+        let live = match which {
+            IdOrName::Id(id) => *id == session_id(1),
+            IdOrName::Name(name) => !ended_too && name == "my session",
+        };
+        Ok(live.then(|| session(1)))
+    });
+    ports.sessions.expect_find().returning(|id| Ok((id == session_id(1)).then(|| session(1))));
+    ports.engine.expect_screenshot().returning(|_, _, _| Ok(b"png".to_vec()));
+    ports.replays.expect_list().returning(|_| Ok(Vec::new()));
+    ports.stored_replays.expect_of_session().returning(|_| Ok(Vec::new()));
+    let api = TestApi::start(ports);
+    for path in ["/browsers/my%20session", "/vm/my%20session"] {
+        assert_eq!(api.post(&format!("{path}/computer/screenshot"), "").await.body, b"png", "{path}");
+        assert_eq!(api.get(&format!("{path}/replays")).await.status, 200, "{path}");
+    }
+    assert_eq!(api.post("/browsers/other/computer/screenshot", "").await.code(), "not_found");
+}
+
+#[test]
+fn every_path_below_a_session_takes_an_id_or_a_name() {
+    let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
+    let paths = document["paths"].as_object().unwrap().keys().filter(|path| path.starts_with("/browsers/"));
+    let others: Vec<&String> = paths.filter(|path| !path.starts_with("/browsers/{id_or_name}")).collect();
+    assert_eq!(others, Vec::<&String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -289,7 +319,7 @@ async fn the_session_of_a_login_is_closed_to_project_keys_and_session_tokens() {
     let described: serde_json::Value = serde_json::from_str(&casement_http::openapi()).unwrap();
     let mut seen = 0;
     for (path, methods) in described["paths"].as_object().unwrap() {
-        let Some(tail) = path.strip_prefix("/browsers/{id}/") else { continue };
+        let Some(tail) = path.strip_prefix("/browsers/{id_or_name}/") else { continue };
         let tail = tail.replace("{watch_id}", "w").replace("{process_id}", "p").replace("{replay_id}", "r");
         for method in methods.as_object().unwrap().keys().filter(|name| *name != "parameters") {
             let method = method.to_uppercase();

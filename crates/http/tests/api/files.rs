@@ -107,6 +107,26 @@ async fn a_truncated_transfer_is_never_taken_for_a_complete_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_path_is_refused_with_400_to_a_token_because_clients_repeat_a_403() {
+    let mut ports = ports();
+    ports.files.expect_info().returning(|_, _| Err(OperationError::Forbidden("x".to_owned())));
+    let api = TestApi::start(ports);
+    let path = format!("/vm/{}/fs/file_info?path=/proc", session_id(1));
+    let ask = async |path: &str, header: &str| {
+        let reply = api.request("GET", path, &[header], "").await;
+        (reply.status, reply.code())
+    };
+    let answer = |status, code: &str| (status, code.to_owned());
+    let token = |permission| format!("{path}&jwt={}", api.token(session_id(1), permission));
+    let none = "Accept: */*";
+    assert_eq!(ask(&token(Permission::Drive), none).await, answer(400, "path_forbidden"));
+    assert_eq!(ask(&token(Permission::View), none).await, answer(403, "forbidden"));
+    assert_eq!(ask(&format!("{path}&jwt=x.y.z"), none).await, answer(401, "unauthorized"));
+    assert_eq!(ask(&path, &key()).await, answer(403, "path_forbidden"));
+    assert_eq!(ask(&at("file_info?path=/proc"), &key()).await, answer(403, "path_forbidden"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_has_its_status_and_names_the_field() {
     for (error, status, code) in [
         (OperationError::Missing("x".to_owned()), 404, "not_found"),

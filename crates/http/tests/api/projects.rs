@@ -1,7 +1,7 @@
 //! The routes `/org/projects`, limits, and the removed routes under `/projects`.
 
 use casement_domain::{
-    organization::{Caps, Organization},
+    organization::{Caps, Organization, OrganizationUsage, Usage},
     page::Listed,
     project::{
         MockProjectRepository, Project, ProjectDeleted, ProjectFilter, ProjectReplaced, ProjectStatus, ProjectStored,
@@ -187,11 +187,18 @@ async fn the_organizations_defaults_apply_to_projects_without_limits() {
     projects
         .expect_set_default_sessions()
         .returning(|_, value| Ok(Organization { default_project_max_concurrent_sessions: value, ..organization() }));
+    projects.expect_usage().returning(|_| {
+        let limited = Usage { on_demand: 3, pooled: 4, beyond: 1, invocations: 2 };
+        Ok(OrganizationUsage { limited, auth_connections: 6 })
+    });
     let api = api(projects);
     let seen = api.get("/org/limits").await.json();
     let before = json!({
         "max_concurrent_sessions": 50, "default_project_max_concurrent_sessions": null,
         "max_concurrent_invocations": 100, "max_pooled_sessions": 50,
+        "concurrent_sessions_used": 8, "concurrent_sessions_available": 42,
+        "auth_connections_used": 6, "max_auth_connections": null, "min_health_check_interval_seconds": 300,
+        "vaults_used": 0, "max_vaults": 0,
     });
     assert_eq!(seen, before);
     let set = api.patch("/org/limits", json!({ "default_project_max_concurrent_sessions": 7 })).await.json();

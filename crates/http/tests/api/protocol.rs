@@ -65,7 +65,7 @@ fn streams() -> Vec<String> {
     let paths = document["paths"].as_object().unwrap().iter().filter(|(_, item)| streams(item));
     let described: Vec<String> = paths.map(|(path, _)| path.clone()).collect();
     assert!(described.len() >= 7, "{described:?}");
-    let direct = described.iter().filter_map(|path| path.strip_prefix("/browsers/{id}/"));
+    let direct = described.iter().filter_map(|path| path.strip_prefix("/browsers/{id_or_name}/"));
     let direct: Vec<String> = direct.map(|tail| format!("/vm/x/{tail}")).collect();
     let pages = ["/ui/api/browsers/x/telemetry/stream", "/ui/api/deployments/x/events", "/ui/api/invocations/x/events"];
     let others = pages.into_iter().chain(["/login/x/events"]).map(str::to_owned);

@@ -234,6 +234,7 @@ async fn a_proxy_is_listed_renamed_and_deleted_unless_a_pool_uses_it() {
         assert_eq!((filter.name.as_deref(), filter.query.as_deref()), (None, Some("example")));
         Ok(Listed { items: vec![proxy(id(2), "b"), proxy(id(1), "a")], next_offset: None })
     });
+    ports.proxies.expect_find().returning(|_, wanted| Ok(Some(proxy(wanted, "a"))));
     ports
         .proxies
         .expect_rename()
@@ -252,7 +253,40 @@ async fn a_proxy_is_listed_renamed_and_deleted_unless_a_pool_uses_it() {
     let reply = api.call("DELETE", &path, "").await;
     assert_eq!((reply.status, &*reply.code()), (409, "resource_in_use"));
     assert_eq!(api.call("DELETE", &format!("/proxies/{}", id(2)), "").await.status, 204);
-    assert_eq!(api.call("DELETE", "/proxies/exit", "").await.status, 404, "a name is no id");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_is_found_by_id_or_name_and_a_name_of_several_is_refused() {
+    let mut ports = Ports::default();
+    ports.proxies.expect_named().returning(|_, name| {
+        let several = |count: u128| (1..=count).map(|n| proxy(id(n), name)).collect();
+        Ok(match name {
+            "exit" => several(1),
+            "twin" => several(2),
+            _ => Vec::new(),
+        })
+    });
+    ports.proxies.expect_rename().returning(|_, wanted, name| Ok(Some(proxy(wanted, name.as_str()))));
+    ports.proxies.expect_delete().returning(|_, _, _| Ok(ProxyDeleted::Yes));
+    ports.proxies.expect_checked().returning(|wanted, _| Ok(Some(proxy(wanted, "exit"))));
+    ports.dialer.expect_check().returning(|_, _| CheckOutcome::Available(None));
+    let api = TestApi::start(ports);
+    for (method, tail, body, status) in [
+        ("GET", "", "", 200),
+        ("PATCH", "", r#"{"name": "new"}"#, 200),
+        ("POST", "/check", "", 200),
+        ("DELETE", "", "", 204),
+    ] {
+        let reply = api.call(method, &format!("/proxies/exit{tail}"), body).await;
+        assert_eq!(reply.status, status, "{method}: {reply}");
+        if status == 200 {
+            assert_eq!(reply.json()["id"], json!(id(1).to_string()), "{method}");
+        }
+        for (name, status, code) in [("twin", 400, "ambiguous_proxy_name"), ("none", 404, "not_found")] {
+            let reply = api.call(method, &format!("/proxies/{name}{tail}"), body).await;
+            assert_eq!((reply.status, &*reply.code()), (status, code), "{method} {name}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

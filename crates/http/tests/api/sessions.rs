@@ -71,6 +71,17 @@ async fn an_empty_body_creates_a_session_with_defaults() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_ignored_fields_of_a_create_are_stored_with_the_session() {
+    let mut ports = startable();
+    ports.sessions.expect_note_ignored_fields().times(1).returning(|id, fields| {
+        assert_eq!((id, fields), (session_id(1), &["headles".to_owned(), "viewport.widht".to_owned()][..]));
+        Err(StoreError::unavailable("session.note_ignored_fields", "away"))
+    });
+    let body = json!({ "headles": true, "viewport": { "width": 800, "height": 600, "widht": 3 } });
+    assert_eq!(TestApi::start(ports).post("/browsers", body).await.status, 201, "the session is made");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_refused_create_states_why() {
     let limit = LimitExceeded { limit: Limit::OrganizationSessions, value: 50, used: 50, requested: 1 };
     for (outcome, expected) in [
@@ -140,7 +151,9 @@ async fn options_that_request_nothing_are_accepted() {
         "gpu": false, "extensions": [], "telemetry": {}, "profile": null, "unknown": { "a": 1 },
         "telemetry": { "enabled": false },
     });
-    let reply = TestApi::start(startable()).post("/browsers", asks_nothing).await;
+    let mut ports = startable();
+    ports.sessions.expect_note_ignored_fields().returning(|_, _| Ok(()));
+    let reply = TestApi::start(ports).post("/browsers", asks_nothing).await;
     assert_eq!(reply.status, 201, "{reply}");
 }
 
@@ -326,13 +339,6 @@ async fn a_screenshot_is_a_picture_of_the_region() {
     ] {
         assert_eq!(api.post(&path, body).await.details(), [detail]);
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_name_is_not_accepted_in_place_of_an_id() {
-    let api = TestApi::start(Ports::default());
-    let reply = api.post("/browsers/some-name/computer/screenshot", "").await;
-    assert_eq!((reply.status, &*reply.code()), (404, "not_found"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

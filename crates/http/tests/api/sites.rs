@@ -24,7 +24,7 @@ async fn a_listed_site_gets_the_allowed_headers_and_methods() {
         [
             Some("https://app.example.com"),
             Some("DELETE, GET, HEAD, OPTIONS, PATCH"),
-            Some("Authorization, Content-Type, X-Kernel-Project-Id, Last-Event-ID"),
+            Some("Authorization, Content-Type, X-Kernel-Project-Id, X-Kernel-Project, Last-Event-ID"),
             Some("600"),
             None,
         ]

@@ -73,6 +73,7 @@ row! {
         required: bool,
         mfa: Option<String>,
         options: Vec<String>,
+        rejected: bool,
     }
 }
 

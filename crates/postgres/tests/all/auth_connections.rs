@@ -64,6 +64,7 @@ fn credential(n: u32, named: &str) -> Result<Credential, Fault> {
 
 fn provider(n: u32, named: &str) -> Result<CredentialProvider, Fault> {
     Ok(CredentialProvider {
+        is_onepassword: false,
         id: CredentialProviderId::from_ulid(Ulid::from_parts(15, u128::from(n))),
         organization: testing::organization_id(),
         name: label(named)?,
@@ -184,6 +185,7 @@ fn full(flow: &Flow) -> Flow {
             required: true,
             mfa: Some(MfaKind::Password),
             options: vec!["North".to_owned(), "South".to_owned()],
+            rejected: true,
         }],
         choices: vec![RequestedChoice {
             id: "sms".to_owned(),

@@ -32,6 +32,7 @@ fn server(url: &str) -> Result<ProviderPlace, Fault> {
 
 fn provider(n: u32, named: &str, place: ProviderPlace) -> Result<CredentialProvider, Fault> {
     Ok(CredentialProvider {
+        is_onepassword: n == 2,
         id: id(n),
         organization: testing::organization_id(),
         name: name(named),

@@ -1,7 +1,7 @@
 //! Projects: unique names, compare-and-set, limits, and deletions that race with creations.
 
 use casement_domain::api_key::ApiKeyRepository;
-use casement_domain::organization::{Caps, OrganizationRepository};
+use casement_domain::organization::{Caps, OrganizationRepository, OrganizationUsage, Usage};
 use casement_domain::page::Page;
 use casement_domain::profile::{ProfileRepository as _, ProfileStored};
 use casement_domain::project::{
@@ -166,6 +166,9 @@ async fn a_limit_counts_from_the_next_creation_on() -> TestResult {
     let wider = Project { caps: Caps { concurrent_sessions: Some(2), ..Caps::default() }, ..narrow.clone() };
     assert_eq!(world.projects.replace(&narrow, &wider).await?, ProjectReplaced::Yes);
     assert_eq!(create(2).await?, Created::Yes);
+    let usage = world.projects.usage(organization_id()).await?;
+    let limited = Usage { on_demand: 2, ..Usage::default() };
+    assert_eq!(usage, OrganizationUsage { limited, auth_connections: 0 });
     let narrower = Project { caps: Caps { concurrent_sessions: Some(1), ..Caps::default() }, ..narrow.clone() };
     assert_eq!(world.projects.replace(&wider, &narrower).await?, ProjectReplaced::Yes);
     assert!(matches!(create(3).await?, Created::LimitExceeded(_)));

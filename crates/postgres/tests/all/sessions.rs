@@ -68,6 +68,19 @@ async fn everything_of_a_session_is_stored() -> TestResult {
 
 /// Two writers start from the same row: one succeeds, the other gets `LostRace`.
 #[tokio::test]
+async fn the_ignored_fields_of_a_session_are_stored_once() -> TestResult {
+    let world = World::new().await?;
+    let session = testing::session(1);
+    assert_eq!(create(&world.sessions, &session).await?, Created::Yes);
+    assert_eq!(world.sessions.ignored_fields(session.id).await?, Vec::<String>::new());
+    let fields = ["headles".to_owned(), "viewport.widht".to_owned()];
+    world.sessions.note_ignored_fields(session.id, &fields).await?;
+    world.sessions.note_ignored_fields(session.id, &[]).await?;
+    assert_eq!(world.sessions.ignored_fields(session.id).await?, fields);
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_second_writer_loses_the_race() -> TestResult {
     let world = World::new().await?;
     let active = testing::session(1);

@@ -17,9 +17,14 @@ use super::{Server, until};
 /// The timeout of one script on a busy machine, including the start of its browser and the installation of packages.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(900);
 
+/// The folders of Python with the oldest and the newest supported version of the public client.
+const OLDEST: &str = "venv";
+const NEWEST: &str = "venv-newest";
+
 /// The folder where the clients are installed.
 pub struct Clients {
     home: PathBuf,
+    python: &'static str,
 }
 
 /// A script that has run to its end.
@@ -41,7 +46,17 @@ impl Clients {
             "the public clients are not installed in {}: run `cargo xtask test`, which does that",
             home.display()
         );
-        Ok(Self { home: home.canonicalize()? })
+        Ok(Self { home: home.canonicalize()?, python: OLDEST })
+    }
+
+    /// Finds the clients, once with the oldest and once with the newest supported version of the Python client.
+    pub fn of_both_versions() -> anyhow::Result<[Self; 2]> {
+        Ok([Self::find()?, Self { python: NEWEST, ..Self::find()? }])
+    }
+
+    /// Returns whether this is the newest supported version of the Python client.
+    pub fn is_newest(&self) -> bool {
+        self.python == NEWEST
     }
 
     /// Returns the folder of a Node package.
@@ -51,12 +66,12 @@ impl Clients {
 
     /// Returns the folder of `python` with the Python clients.
     pub fn python_programs(&self) -> PathBuf {
-        self.home.join("venv/bin")
+        self.home.join(self.python).join("bin")
     }
 
     /// Returns the folder of a Python package.
     pub fn python_package(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let versions = fs::read_dir(self.home.join("venv/lib"))?;
+        let versions = fs::read_dir(self.home.join(self.python).join("lib"))?;
         let mut places = versions.flatten().map(|version| version.path().join("site-packages").join(name));
         places.find(|place| place.is_dir()).with_context(|| format!("there is no {name} for Python"))
     }
@@ -79,7 +94,7 @@ impl Clients {
         fs::write(&script, text)?;
         let program = match script.extension().and_then(|extension| extension.to_str()) {
             Some("mjs") => PathBuf::from("node"),
-            Some("py") => self.home.join("venv/bin/python"),
+            Some("py") => self.python_programs().join("python"),
             Some("sh") => PathBuf::from("sh"),
             _ => bail!("{name}: neither .mjs nor .py nor .sh"),
         };

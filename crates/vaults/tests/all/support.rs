@@ -190,6 +190,7 @@ pub(crate) fn open(n: u32, server: &Server, ttl_seconds: i64) -> OpenProvider {
 /// Returns the n-th provider in its stored form.
 pub(crate) fn stored_provider(n: u32, server: &Server) -> CredentialProvider {
     CredentialProvider {
+        is_onepassword: false,
         id: provider_id(n),
         organization: organization_id(),
         name: LabelName::parse(&format!("provider {n}")).unwrap(),

@@ -74,7 +74,7 @@ impl FlowRunner {
     /// for values that were sent.
     fn loading_since(&self, flow: &Flow, phase: &PagePhase, page: &AskingPage) -> Option<OffsetDateTime> {
         let AskingPage { reading, question, .. } = page;
-        let sent = |field: &Field| flow.needs.contains(&answers::need(field));
+        let sent = |field: &Field| was_sent(flow, field);
         let error = question.refusal.as_ref().map(|refusal| refusal.website_error.as_str());
         let new_error = error.is_some() && error != phase.previous_refusal();
         let loading = !reading.settled && !new_error && !question.fields.is_empty() && question.fields.iter().all(sent);
@@ -173,10 +173,22 @@ impl FlowRunner {
         if flow.unattended {
             return unanswerable(flow, question);
         }
-        let fields = question.fields.iter().map(RequestedField::from).collect();
+        let rejected = |field: &Field| is_refused(flow, question) && was_sent(flow, field);
+        let fields = question.fields.iter().map(|field| RequestedField::of(field, rejected(field))).collect();
         let choices = question.choices.iter().map(RequestedChoice::from).collect();
         self.changed(flow, FlowEvent::InputRequested { fields, choices })
     }
+}
+
+/// Returns whether the flow has sent a value for the field.
+fn was_sent(flow: &Flow, field: &Field) -> bool {
+    flow.needs.contains(&answers::need(field))
+}
+
+/// Returns whether the page refused what was sent: it says so, or it asks only for values that were sent.
+fn is_refused(flow: &Flow, question: &PageQuestion) -> bool {
+    let asks_again = !question.fields.is_empty() && question.fields.iter().all(|field| was_sent(flow, field));
+    asks_again || flow.website_error.is_some()
 }
 
 /// Returns the failure of an unattended flow that cannot answer the page.
@@ -186,8 +198,7 @@ fn unanswerable(flow: &Flow, question: &PageQuestion) -> Outcome {
         let failure = FlowFailure::new(FlowError::CredentialsRejected, message);
         return Outcome::Failed { failure, website_error: flow.website_error.clone() };
     }
-    let sent = |field: &Field| flow.needs.contains(&answers::need(field));
-    if !question.fields.is_empty() && question.fields.iter().all(sent) {
+    if is_refused(flow, question) {
         let message = "the site asks again for what was stored and sent";
         return FlowFailure::new(FlowError::CredentialsRejected, message).into();
     }

@@ -101,6 +101,38 @@ impl Sessions {
             .ok_or_else(|| not_found(which).into())
     }
 
+    /// Returns the project's session with this id, or the active one with this name. An ended session is returned only
+    /// by its id, if `include_ended`.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::NotFound); the error of the store.
+    pub async fn find_inside(
+        &self,
+        scope: &Scope,
+        which: &str,
+        include_ended: bool,
+    ) -> Result<Session, UseSessionError> {
+        let is_id = matches!(IdOrName::<SessionId>::parse(which), IdOrName::Id(_));
+        self.get(scope, which, include_ended && is_id).await
+    }
+
+    /// Stores which fields of the request that made a session were ignored.
+    ///
+    /// # Errors
+    /// Returns the error of the store.
+    pub async fn note_ignored_fields(&self, id: SessionId, fields: &[String]) -> Result<(), StoreError> {
+        self.deps.sessions.note_ignored_fields(id, fields).await
+    }
+
+    /// Returns which fields of the request that made the project's session were ignored. The session may have ended.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::NotFound); the error of the store.
+    pub async fn ignored_fields(&self, scope: &Scope, which: &str) -> Result<Vec<String>, UseSessionError> {
+        let session = self.get(scope, which, true).await?;
+        Ok(self.deps.sessions.ignored_fields(session.id).await?)
+    }
+
     /// Returns the active session with this id, for the holder of its token.
     ///
     /// # Errors

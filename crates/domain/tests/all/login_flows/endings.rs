@@ -109,10 +109,14 @@ async fn a_site_refuses_so_often_and_no_more() {
     let mut login_run = Scenario::new().at(shows, accept_all);
     let mut flow = login_run.run().await;
     let mut times = 0;
+    let mut interactions = std::collections::BTreeSet::new();
     while flow.status == FlowStatus::InProgress {
+        assert!(interactions.insert(flow.interaction_id().expect("it asks")), "the id of an earlier question");
+        assert!(flow.fields.iter().all(|field| field.rejected == (times > 0)), "{:?}", flow.fields);
         flow = login_run.submit(&[("identifier", "ann"), ("password", "guess")]).await;
         times += 1;
     }
+    assert_eq!(flow.interaction_id(), None);
     assert_eq!((why(&flow), times), (failed(FlowError::CredentialsRejected), 5));
     assert!(flow.website_error.is_some_and(|message| message.starts_with("Wrong password")));
 }

@@ -14,7 +14,7 @@ function fact(name, ...value) {
   return [el('dt', {}, name), el('dd', {}, ...value)];
 }
 
-function facts(session) {
+function facts(session, ignored) {
   const rows = [
     fact('Id', el('code', {}, session.session_id)),
     fact('Began', moment(session.created_at)),
@@ -25,6 +25,7 @@ function facts(session) {
     session.proxy_id && fact('Proxy', el('code', {}, session.proxy_id)),
     fact('Idle timeout', span(session.timeout_seconds)),
     fact('Captured', captured(session)),
+    ignored.length > 0 && fact('Ignored fields', ...ignored.flatMap((name, at) => [at > 0 ? ', ' : '', el('code', {}, inert(name, 64))])),
   ];
   return rows.filter(Boolean).flat();
 }
@@ -37,6 +38,7 @@ function captured(session) {
 export async function show(place, { id, go }) {
   let session = await (await call(`/browsers/${segment(id)}?include_deleted=true`)).json();
   const path = `/browsers/${segment(session.session_id)}`;
+  const ignored = await (await call(`${path}/ignored_fields`)).json();
   const picture = el('div', { class: 'picture large' });
   const about = el('dl', { class: 'facts' });
   const heading = el('h1', {});
@@ -47,7 +49,7 @@ export async function show(place, { id, go }) {
 
   const update = () => {
     heading.replaceChildren(foreign(nameOf(session), 120));
-    about.replaceChildren(...facts(session));
+    about.replaceChildren(...facts(session, ignored));
     tags.replaceChildren(...Object.entries(session.tags ?? {}).map(([key, value]) => el('li', {},
       el('a', { class: 'chip', href: `/ui?${new URLSearchParams({ status: 'all', tag: `${key}=${value}` })}` }, inert(`${key}=${value}`, 60)))));
     const now = Boolean(session.deleted_at);

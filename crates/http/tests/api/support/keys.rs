@@ -106,7 +106,7 @@ impl ApiKeyRepository for DelayedKeys {
     }
 }
 
-pub(super) fn projects() -> MockProjectRepository {
+pub(in crate::api) fn projects() -> MockProjectRepository {
     let mut projects = MockProjectRepository::new();
     projects.expect_default_of().returning(|_| Ok(project()));
     projects

@@ -25,6 +25,7 @@ fn the_details_of_a_waiting_flow_of_an_earlier_build_are_read_and_stored_as_befo
         "fields": [{
             "id": "code", "name": "code", "kind": "totp_code", "input": "totp", "label": "Code", "hint": null,
             "placeholder": null, "selector": "#code", "required": true, "mfa": "totp", "options": [],
+            "rejected": false,
         }],
         "choices": [], "external_action": null, "website_error": "Wrong code", "failure": null,
         "post_login_url": null, "saving": false, "outdated": false, "begun_again": 1,

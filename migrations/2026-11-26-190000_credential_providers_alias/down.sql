@@ -1,0 +1,1 @@
+ALTER TABLE credential_providers DROP COLUMN is_onepassword;

@@ -1,0 +1,1 @@
+DROP TABLE session_ignored_fields;
