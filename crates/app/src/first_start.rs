@@ -5,6 +5,7 @@ use casement_domain::access::Scope;
 use casement_domain::api_key::{ApiKeys, KeyRequest};
 use casement_domain::name::LabelName;
 use casement_domain::organization::{FirstStart, Organization, OrganizationRepository, User};
+use casement_domain::permission::Permissions;
 use casement_domain::pool::{PoolRequest, Pools};
 use casement_domain::project::{Project, ProjectRepository, ProjectStatus};
 use casement_domain::{Clock, IdSource, OrganizationId, ProjectId, UserId};
@@ -98,7 +99,12 @@ pub(crate) async fn default_pool(
         return Ok(());
     }
     let Some(organization) = organizations.first().await? else { return Ok(()) };
-    let scope = Scope { project: projects.default_of(organization.id).await?, unscoped: true, organization_wide: true };
+    let scope = Scope {
+        project: projects.default_of(organization.id).await?,
+        unscoped: true,
+        organization_wide: true,
+        permissions: Permissions::ALL,
+    };
     let input = PoolRequest {
         name: Some(DEFAULT_POOL.into()),
         size: Some(DEFAULT_POOL_SIZE),
@@ -121,7 +127,12 @@ pub(crate) async fn has_default_pool(
     pools: &Pools,
 ) -> anyhow::Result<bool> {
     let Some(organization) = organizations.first().await? else { return Ok(false) };
-    let scope = Scope { project: projects.default_of(organization.id).await?, unscoped: true, organization_wide: true };
+    let scope = Scope {
+        project: projects.default_of(organization.id).await?,
+        unscoped: true,
+        organization_wide: true,
+        permissions: Permissions::ALL,
+    };
     Ok(pools.get(&scope, DEFAULT_POOL).await?.is_some())
 }
 
@@ -131,6 +142,7 @@ mod tests {
 
     use casement_domain::api_key::MockApiKeyRepository;
     use casement_domain::organization::MockOrganizationRepository;
+    use casement_domain::permission::Permissions;
 
     use super::*;
 

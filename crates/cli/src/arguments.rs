@@ -258,7 +258,10 @@ fn json(text: &str, flag: &str) -> anyhow::Result<Value> {
 }
 
 /// Returns the value of a flag: the text itself, the content of `@FILE`, or standard input for `-`.
-pub(crate) fn read(text: &str, flag: &str) -> anyhow::Result<String> {
+///
+/// # Errors
+/// The file cannot be read, or its content is too long.
+pub fn read(text: &str, flag: &str) -> anyhow::Result<String> {
     let mut content = String::new();
     let read = match text.strip_prefix('@') {
         Some(path) => std::fs::File::open(path)

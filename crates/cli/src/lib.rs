@@ -23,6 +23,7 @@ mod text;
 
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 
+pub use self::arguments::read;
 use self::contexts::ContextCommand;
 use self::deploy::DeployCommand;
 use self::document::Document;

@@ -141,7 +141,7 @@ pub(crate) const RESOURCES: &[Resource] = &[
     Resource {
         name: "keys",
         about: "Create, list and revoke API keys",
-        columns: &["id", "name", "masked_key", "project_name", "expires_at", "created_at"],
+        columns: &["id", "name", "masked_key", "project_name", "policy", "expires_at", "created_at"],
         verbs: &[
             verb("list", "list_api_keys"),
             verb("get", "get_api_key"),

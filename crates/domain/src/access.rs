@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use ulid::Ulid;
+
 use crate::api_key::Caller;
+use crate::field::{FieldCode, InvalidValue};
 use crate::ids::{OrganizationId, ProjectId};
+use crate::permission::{Action, Kind, Permissions, Target, Verb, Which};
 use crate::project::{Project, ProjectRepository, ProjectStatus};
 use crate::store_error::StoreError;
 
@@ -12,10 +16,12 @@ use crate::store_error::StoreError;
 pub struct Scope {
     /// The project.
     pub project: Project,
-    /// True if the request named no project. The request then also sees rows without a project.
+    /// True if the request named no project.
     pub unscoped: bool,
-    /// True if the caller's key belongs to the whole organization, not to one project.
+    /// True if the caller's key belongs to the whole organization, not to one project, and has no policy.
     pub organization_wide: bool,
+    /// What the caller's key allows.
+    pub permissions: Permissions,
 }
 
 /// The project that a request names, in either of two headers or in both.
@@ -65,6 +71,27 @@ impl Scope {
         self.project.organization
     }
 
+    /// Returns whether the request also sees rows without a project: it names none, and its key has no policy.
+    #[must_use]
+    pub fn sees_rows_without_project(&self) -> bool {
+        self.unscoped && self.permissions.is_unrestricted()
+    }
+
+    /// Returns the resource of the project with this id, as a target of actions.
+    #[must_use]
+    pub fn target(&self, kind: Kind, id: Ulid) -> Target {
+        Target::InProject(self.project.id, kind, Which::Id(id))
+    }
+
+    /// Checks that the caller may do this with a resource that the field of a request names.
+    ///
+    /// # Errors
+    /// `insufficient_scope`, with the action.
+    pub fn allow(&self, verb: Verb, target: Target) -> Result<(), InvalidValue> {
+        let allowed = self.permissions.require(Action::new(target.kind(), verb), target);
+        allowed.map_err(|error| InvalidValue::new(FieldCode::InsufficientScope, error.to_string()))
+    }
+
     /// # Errors
     /// [`ProjectArchived`] if the project accepts nothing new.
     pub fn writable(&self) -> Result<(), ProjectArchived> {
@@ -94,7 +121,8 @@ impl Access {
     /// See [`AccessError`].
     pub async fn resolve(&self, caller: &Caller, named: NamedProject<'_>) -> Result<Scope, AccessError> {
         let wanted = self.wanted(caller, named).await?;
-        let organization_wide = caller.project.is_none();
+        let permissions = caller.permissions.clone();
+        let organization_wide = caller.project.is_none() && permissions.is_unrestricted();
         let id = match (caller.project, wanted) {
             (Some(own), Some(other)) if own != other => return Err(AccessError::OtherProject),
             (Some(own), _) => own,
@@ -104,15 +132,15 @@ impl Access {
                     Some(home) => home.clone(),
                     None => self.projects.default_of(caller.organization).await?,
                 };
-                return Ok(Scope { project, unscoped: true, organization_wide });
+                return Ok(Scope { project, unscoped: true, organization_wide, permissions });
             }
         };
         if let Some(home) = caller.home.as_ref().filter(|home| home.id == id) {
-            return Ok(Scope { project: home.clone(), unscoped: false, organization_wide });
+            return Ok(Scope { project: home.clone(), unscoped: false, organization_wide, permissions });
         }
         let project = self.projects.find(caller.organization, id).await?;
         let project = project.ok_or_else(|| AccessError::ProjectNotFound(id.to_string()))?;
-        Ok(Scope { project, unscoped: false, organization_wide })
+        Ok(Scope { project, unscoped: false, organization_wide, permissions })
     }
 
     /// Returns the project that the request names. A key of one project is told the same of a name that does not exist

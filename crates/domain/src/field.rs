@@ -32,6 +32,8 @@ text_enum! {
         ReferenceNotFound => "reference_not_found",
         /// Several resources have the name.
         Ambiguous => "ambiguous",
+        /// The policy of the key does not allow the use of the resource that the field names.
+        InsufficientScope => "insufficient_scope",
         /// The path is not a directory.
         NotADirectory => "not_a_directory",
         /// The path is a directory.
@@ -128,6 +130,12 @@ impl InvalidInput {
     #[must_use]
     pub fn one(error: FieldError) -> Self {
         Self(vec![error])
+    }
+
+    /// Returns the error of the first field that the policy of the key does not allow.
+    #[must_use]
+    pub fn insufficient_scope(&self) -> Option<&FieldError> {
+        self.0.iter().find(|field| field.code == FieldCode::InsufficientScope)
     }
 
     /// Creates the refusal of one field, with all its errors.

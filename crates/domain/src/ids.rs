@@ -15,10 +15,11 @@ pub struct BadId;
 /// Returns whether `text` has the shape of an identifier, in either case. Such a text is refused as a name.
 #[must_use]
 pub fn is_id_shaped(text: &str) -> bool {
-    parse(text).is_ok()
+    parse_ulid(text).is_ok()
 }
 
-fn parse(text: &str) -> Result<Ulid, BadId> {
+/// Parses the text of an identifier of any resource.
+pub(crate) fn parse_ulid(text: &str) -> Result<Ulid, BadId> {
     // The decoder also accepts the letters I, L and O, and wraps a first character above 7.
     let plain = text.len() == 26
         && text
@@ -63,7 +64,7 @@ macro_rules! id {
             type Err = BadId;
 
             fn from_str(text: &str) -> Result<Self, BadId> {
-                parse(text).map(Self)
+                parse_ulid(text).map(Self)
             }
         }
 

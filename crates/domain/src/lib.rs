@@ -35,6 +35,7 @@ pub mod name;
 pub mod node;
 pub mod organization;
 pub mod page;
+pub mod permission;
 pub mod pool;
 pub mod process;
 pub mod profile;

@@ -65,6 +65,7 @@ codes! {
     AmbiguousProxyName => "ambiguous_proxy_name", 400, "Several proxies have the name; use the id of one.";
     Unauthorized => "unauthorized", 401, "The credential is missing or not valid.";
     Forbidden => "forbidden", 403, "The credential is valid, but does not permit the request.";
+    InsufficientScope => "insufficient_scope", 403, "The policy of the key does not allow the request, or the use of a resource that it names; the message names the action that it needs.";
     ProjectArchived => "project_archived", 403, "The project is archived and does not accept the change; 400 for a request with the token of a session.";
     PathForbidden => "path_forbidden", 403, "The sandbox's user may not access the path in this way; 400 for a request with the token of the session.";
     NotFound => "not_found", 404, "The resource does not exist in the scope of the credential, or the session has ended.";
@@ -113,7 +114,8 @@ pub(crate) struct ErrorBody {
     code: &'static str,
     /// A text for people, in English; at most 1000 characters.
     message: String,
-    /// One entry per refused field; with `invalid_input` only.
+    /// One entry per refused field; with `invalid_input`, and with `insufficient_scope` if a field names a resource that
+    /// the key may not use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     details: Vec<Detail>,
     /// The underlying failure, if there is one.
@@ -386,7 +388,10 @@ impl ResponseError for ApiError {
 
 impl From<InvalidInput> for ApiError {
     fn from(invalid: InvalidInput) -> Self {
-        let mut error = Self::new(Code::InvalidInput, invalid.to_string());
+        let mut error = match invalid.insufficient_scope() {
+            Some(field) => Self::new(Code::InsufficientScope, field.to_string()),
+            None => Self::new(Code::InvalidInput, invalid.to_string()),
+        };
         error.0.details = invalid
             .fields()
             .iter()

@@ -33,7 +33,6 @@ const UPDATE_SESSION: (Method, &str) = (Method::PATCH, "/browsers/{id_or_name}")
 const CREATE_POOL: (Method, &str) = (Method::POST, "/browser_pools");
 const UPDATE_POOL: (Method, &str) = (Method::PATCH, "/browser_pools/{id_or_name}");
 const ACQUIRE: (Method, &str) = (Method::POST, "/browser_pools/{id_or_name}/acquire");
-const CREATE_KEY: (Method, &str) = (Method::POST, "/org/api_keys");
 const CREATE_CONNECTION: (Method, &str) = (Method::POST, "/auth/connections");
 const UPDATE_CONNECTION: (Method, &str) = (Method::PATCH, "/auth/connections/{id}");
 const LOGIN: (Method, &str) = (Method::POST, "/auth/connections/{id}/login");
@@ -45,8 +44,6 @@ const SCRIPT_DIRECT: (Method, &str) = (Method::POST, "/vm/{session_id}/playwrigh
 
 /// The fields of bodies.
 const FIELDS: &[Parameter] = &[
-    parameter("policy", &[CREATE_KEY]),
-    parameter("expires_at", &[CREATE_KEY]),
     parameter("network", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL]),
     parameter("expected_network", &[UPDATE_POOL]),
     parameter("proxy", &[CREATE_SESSION, UPDATE_SESSION]),
@@ -99,7 +96,6 @@ const OPERATIONS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("/audit-logs/export/destinations/{}/test", &[("POST", "audit_logs.export_destinations.test")]),
-    ("/auth/context", &[("GET", "auth.context.retrieve")]),
     ("/browsers/{}/playwright/executors", &[("GET", "browsers.playwright.executors.list")]),
     ("/browsers/{}/playwright/executors/{}", &[("DELETE", "browsers.playwright.executors.delete")]),
     ("/vm/{}/playwright/executors", &[("GET", "browsers.playwright.executors.list")]),
@@ -118,7 +114,6 @@ const OPERATIONS: &[(&str, &[(&str, &str)])] = &[
     ("/config-registry/analyses", &[("GET", "config_registry.analyses.list")]),
     ("/config-registry/analyses/{}", &[("GET", "config_registry.analyses.retrieve")]),
     ("/config-registry/analyses/{}/cancel", &[("POST", "config_registry.analyses.cancel")]),
-    ("/org/entitlements", &[("GET", "organization.entitlements.retrieve")]),
     // Playwright's own protocol, which other services speak at these addresses.
     ("/playwright", &[("GET", "playwright.connect")]),
     ("/playwright/chromium", &[("GET", "playwright.connect")]),

@@ -17,7 +17,7 @@ use utoipa::{
 use crate::{
     error::ErrorBody,
     operation::{Operation, Requirement},
-    resources,
+    permissions, resources,
 };
 
 #[derive(OpenApi)]
@@ -102,13 +102,16 @@ pub fn operations_page() -> String {
          bodies and responses of each.\n\n\
          What is below `/browsers/{id_or_name}/` and takes a project key or a session token is also below `/vm/{session_id}/`, where it \
          takes the session token as the query parameter `jwt`.\n\n\
-         | method | path | credential | operation | summary |\n| --- | --- | --- | --- | --- |\n",
+         The action is what the policy of an [API key](api-keys.md) must allow. A session token needs none.\n\n\
+         | method | path | credential | action | operation | summary |\n| --- | --- | --- | --- | --- | --- |\n",
     );
+    let actions = permissions::actions();
     for operation in resources::operations().all {
         let Operation { method, path, requirement, id, described, .. } = operation;
         let summary = described.summary.unwrap_or_default();
         // Writing to a string does not fail.
-        let _ = writeln!(page, "| {method} | `{path}` | {} | `{id}` | {summary} |", requirement.name());
+        let action = actions.get(id).map_or_else(|| "none".to_owned(), |action| format!("`{action}`"));
+        let _ = writeln!(page, "| {method} | `{path}` | {} | {action} | `{id}` | {summary} |", requirement.name());
     }
     page
 }

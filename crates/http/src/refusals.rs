@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use casement_domain::{
     InUse, NameTaken, NotFound, StoreError, UseCaseError,
     access::{AccessError, ProjectArchived},
-    api_key::{AuthenticateError, CannotDeleteItself},
+    api_key::{AuthenticateError, KeyRefused},
     audit::BadCursor,
     auth_connection::AuthConnectionFailure,
     blob::BlobError,
@@ -16,6 +16,7 @@ use casement_domain::{
     field::{FieldCode, InvalidInput, InvalidValue},
     invocation::InvocationFailure,
     organization::LimitExceeded,
+    permission::InsufficientScope,
     pool::{BrowsersLeased, NotLeased},
     profile::ProfileUnavailable,
     project::{DeleteProjectFailure, ProjectRefused},
@@ -48,8 +49,8 @@ respond_with_own_message! {
     BadCursor => InvalidCursor,
     BadOffset => InvalidCursor,
     BrowsersLeased => ResourceInUse,
-    CannotDeleteItself => InvalidState,
     InUse => ResourceInUse,
+    InsufficientScope => InsufficientScope,
     LimitExceeded => LimitExceeded,
     LoginRuns => InvalidState,
     NameTaken => NameConflict,
@@ -186,6 +187,15 @@ impl From<AccessError> for ApiError {
             AccessError::OtherProject => Self::new(Code::Forbidden, error.to_string()),
             AccessError::ProjectNotFound(_) => Self::new(Code::NotFound, error.to_string()),
             AccessError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<KeyRefused> for ApiError {
+    fn from(error: KeyRefused) -> Self {
+        match error {
+            KeyRefused::DeletesItself(_) => Self::new(Code::InvalidState, error.to_string()),
+            KeyRefused::InsufficientScope(refused) => refused.into(),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The resources of the API.
 
 use crate::{
-    api_key, audit, auth_connection, computer, connect, credential, credential_provider, curl, deployment, extension,
-    fs, invocation, operation::Operations, operational, pool, process, profile, project, proxy, replay, script,
-    session, session_log, telemetry, wd_hub,
+    api_key, audit, auth_connection, auth_context, computer, connect, credential, credential_provider, curl, deployment,
+    entitlements, extension, fs, invocation, operation::Operations, operational, pool, process, profile, project,
+    proxy, replay, script, session, session_log, telemetry, wd_hub,
 };
 
 /// The functions that declare the operations of each resource.
-const RESOURCES: [fn(&mut Operations); 24] = [
+const RESOURCES: [fn(&mut Operations); 26] = [
     session::operations,
     connect::operations,
     wd_hub::operations,
@@ -28,8 +28,10 @@ const RESOURCES: [fn(&mut Operations); 24] = [
     extension::operations,
     pool::operations,
     api_key::operations,
+    auth_context::operations,
     credential_provider::operations,
     project::operations,
+    entitlements::operations,
     audit::operations,
     operational::operations,
 ];

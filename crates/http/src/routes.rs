@@ -12,7 +12,7 @@ use actix_web::{
 };
 
 use crate::{
-    connect, curl, deployment, devtools,
+    api_key, connect, curl, deployment, devtools,
     error::{ApiError, Code},
     invocation, login_page, not_supported,
     operation::{Operation, Requirement},
@@ -147,7 +147,7 @@ impl Path {
 
 /// Returns the paths of an operation. An operation in a session also has a direct path, which accepts the session's
 /// token.
-fn patterns(operation: &Operation) -> Vec<String> {
+pub(crate) fn patterns(operation: &Operation) -> Vec<String> {
     let direct = match operation.requirement {
         Requirement::Session => operation.path.strip_prefix("/browsers/{id_or_name}"),
         _ => None,
@@ -202,6 +202,11 @@ fn web_interface(routes: &mut Routes) {
         .on(Method::DELETE, ui::sign_out)
         .done(routes);
     path("/ui/api/org/projects").on(Method::GET, project::list_projects).done(routes);
+    path("/ui/api/org/api_keys")
+        .on(Method::GET, api_key::list_api_keys)
+        .on(Method::POST, api_key::create_api_key)
+        .done(routes);
+    path("/ui/api/org/api_keys/{id}").on(Method::DELETE, api_key::delete_api_key).done(routes);
     path("/ui/api/browser_pools").on(Method::GET, ui::list_pools).done(routes);
     path("/ui/api/browsers").on(Method::GET, session::list_browsers).done(routes);
     path("/ui/api/browsers/{id_or_name}")

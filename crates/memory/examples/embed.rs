@@ -14,6 +14,7 @@ use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Launch, Regi
 use casement_domain::name::LabelName;
 use casement_domain::organization::Caps;
 use casement_domain::page::Page;
+use casement_domain::permission::Permissions;
 use casement_domain::pool::{AcquireRequest, Acquired, PoolRequest};
 use casement_domain::project::{Project, ProjectStatus};
 use casement_domain::session::{SessionFilter, SessionRequest};
@@ -97,7 +98,7 @@ fn scope(ids: &dyn IdSource) -> Result<Scope, Failure> {
         created_at: NOON,
         updated_at: NOON,
     };
-    Ok(Scope { project, unscoped: true, organization_wide: true })
+    Ok(Scope { project, unscoped: true, organization_wide: true, permissions: Permissions::ALL })
 }
 
 /// Creates, lists and deletes a session, then leases from a pool. Returns the recorded events.

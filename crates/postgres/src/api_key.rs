@@ -6,12 +6,14 @@ use casement_domain::api_key::{
 };
 use casement_domain::name::LabelName;
 use casement_domain::page::{Listed, Page};
+use casement_domain::permission::{Policy, Statement};
 use casement_domain::session::StatusFilter;
 use casement_domain::{ApiKeyId, OrganizationId, ProjectId, StoreError, UserId};
 use diesel::dsl::{Eq, Filter, Find, IsNull, sql};
 use diesel::prelude::*;
 use diesel::sql_types::{Bool, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use crate::column::{Column, ColumnValue, Stored, row};
@@ -38,6 +40,7 @@ row! {
         expires_at: Option<OffsetDateTime>,
         deleted_at: Option<OffsetDateTime>,
         for_deployment: bool,
+        policy: Option<Column<Policy>>,
     }
 }
 
@@ -50,6 +53,24 @@ impl ColumnValue for SecretHash {
 
     fn from_raw(raw: Vec<u8>) -> Result<Self, String> {
         raw.try_into().map(Self).map_err(|_| "not 32 bytes".to_owned())
+    }
+}
+
+/// A policy, stored as in the API: `{"statements": [{"action": …, "resource": …}]}`.
+impl ColumnValue for Policy {
+    type Raw = Value;
+
+    fn to_raw(&self) -> Value {
+        let text = |one: &Statement| json!({ "action": one.action(), "resource": one.resource() });
+        json!({ "statements": self.statements().iter().map(text).collect::<Vec<_>>() })
+    }
+
+    fn from_raw(raw: Value) -> Result<Self, String> {
+        let statements = raw["statements"].as_array().ok_or("no list of statements")?;
+        let text = |one: &Value, member| one[member].as_str().unwrap_or_default().to_owned();
+        let parsed = statements.iter().map(|one| Statement::parse(&text(one, "action"), &text(one, "resource")));
+        let parsed = parsed.collect::<Result<Vec<_>, _>>().map_err(|bad| bad.to_string())?;
+        Self::new(parsed).map_err(|bad| bad.to_string())
     }
 }
 

@@ -88,6 +88,7 @@ mod tests {
             expires_at: None,
             deleted_at: None,
             for_deployment: false,
+            policy: None,
         };
         KeyWithHash { key, project_deleted: false, home: None }
     }

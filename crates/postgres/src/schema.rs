@@ -50,6 +50,7 @@ diesel::table! {
         expires_at -> Nullable<Timestamptz>,
         deleted_at -> Nullable<Timestamptz>,
         for_deployment -> Bool,
+        policy -> Nullable<Jsonb>,
     }
 }
 

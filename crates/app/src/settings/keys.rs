@@ -12,6 +12,8 @@ pub(super) const NAME: &str = "keys";
 const KEY_NAME: &str = "field:name";
 const PROJECT: &str = "field:project_id";
 const DAYS: &str = "field:days_to_expire";
+const EXPIRES_AT: &str = "field:expires_at";
+const POLICY: &str = "field:policy";
 const ID: &str = "path:id";
 
 /// A command on the API keys in the database.
@@ -26,6 +28,10 @@ pub(crate) enum KeysCommand {
         project: Option<String>,
         /// The number of days until the key expires, 1 to 3650.
         days: Option<i64>,
+        /// The time at which the key expires, in RFC 3339.
+        expires_at: Option<String>,
+        /// What the key allows, as JSON; `@FILE`: the content of a file.
+        policy: Option<String>,
     },
     /// Prints the keys, masked.
     List { store: Store },
@@ -69,7 +75,14 @@ impl KeysCommand {
         Ok(match verb {
             "create" => {
                 let days = text(DAYS).and_then(|days| days.parse().ok());
-                Some(Self::Create { store, name: text(KEY_NAME).unwrap_or_default(), project: text(PROJECT), days })
+                Some(Self::Create {
+                    store,
+                    name: text(KEY_NAME).unwrap_or_default(),
+                    project: text(PROJECT),
+                    days,
+                    expires_at: text(EXPIRES_AT),
+                    policy: text(POLICY),
+                })
             }
             "list" => Some(Self::List { store }),
             "revoke" => {

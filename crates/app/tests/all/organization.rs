@@ -46,6 +46,15 @@ fn calls_of_an_administrator(newest: bool) -> Value {
             "maker": true,
             "with its project": ["AuthenticationError", "unauthorized"],
         },
+        "policies": {
+            "policy": true,
+            "expires": true,
+            "listed": [true],
+            "driven": [200, 403],
+            "elsewhere": ["PermissionDeniedError", "insufficient_scope"],
+            "creates": ["PermissionDeniedError", "insufficient_scope"],
+            "escalates": ["PermissionDeniedError", "insufficient_scope"],
+        },
         "audit_logs": {
             "listed": [["DELETE", "/org/projects/{id_or_name}", 204, "api_key"]],
             "complete": true,

@@ -7,6 +7,7 @@ import io
 import json
 import os
 
+import httpx
 import kernel
 
 URL, KEY = os.environ["CASEMENT_URL"], os.environ["CASEMENT_KEY"]
@@ -150,9 +151,38 @@ def named():
         client.projects.delete(made.id)
 
 
+def policies():
+    project = client.projects.create(name="scoped")
+    in_it = {"X-Kernel-Project-Id": project.id}
+    policy = {"statements": [{"action": "*:read", "resource": f"projects/{project.id}/*"}]}
+    soon = (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)).isoformat()
+    made = client.api_keys.create(name="reader", extra_body={"policy": policy, "expires_at": soon})
+    reader = kernel.Kernel(base_url=URL, api_key=made.key, max_retries=0, default_headers=in_it)
+    elsewhere = kernel.Kernel(base_url=URL, api_key=made.key, max_retries=0)
+    session = client.browsers.create(headless=True, extra_headers=in_it)
+    seen = reader.browsers.retrieve(session.session_id)
+    def driven(record):
+        token = record.cdp_ws_url.split("jwt=")[1]
+        answer = httpx.post(f"{record.base_url}/computer/screenshot", params={"jwt": token}, json={})
+        return answer.status_code
+    result = {
+        "policy": made.to_dict()["policy"] == policy, "expires": made.expires_at is not None,
+        "listed": [one.session_id == session.session_id for one in reader.browsers.list()],
+        "driven": [driven(session), driven(seen)],
+        "elsewhere": refused(lambda: elsewhere.browsers.list()),
+        "creates": refused(lambda: reader.browsers.create()),
+        "escalates": refused(lambda: reader.api_keys.create(name="more")),
+    }
+    client.browsers.delete_by_id(session.session_id, extra_headers=in_it)
+    client.api_keys.delete(made.id)
+    client.projects.delete(project.id)
+    return result
+
+
 saw["projects"] = projects()
 saw["organization"] = organization()
 saw["api_keys"] = api_keys()
+saw["policies"] = policies()
 saw["audit_logs"] = audit_logs()
 saw["downloaded"] = downloaded()
 saw["named"] = named()

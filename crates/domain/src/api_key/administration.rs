@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use time::Duration;
+use time::{Duration, OffsetDateTime};
 
+use super::service::MAX_DAYS;
 use super::{ApiKey, ApiKeyDirectory, ApiKeys, Caller, CreatedKey, KeyEntry, KeyFilter, KeyRequest};
 use crate::clock::Clock;
 use crate::error::{NotFound, SpecificError, UseCaseError};
@@ -11,23 +12,49 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, required, with
 use crate::ids::{ApiKeyId, OrganizationId};
 use crate::name::LabelName;
 use crate::page::{Listed, Page};
+use crate::permission::{InsufficientScope, PolicyRequest};
 use crate::project::ProjectRepository;
 use crate::store_error::StoreError;
 
 /// The default number of days for which the old key stays valid after a rotation.
 const GRACE_DAYS: u32 = 7;
-/// The maximum lifetime of a key, and of an old key after a rotation, in days.
-const MAX_DAYS: u32 = 3650;
 
 /// The error of a use case of the administration of keys.
-pub type KeyError = UseCaseError<CannotDeleteItself>;
+pub type KeyError = UseCaseError<KeyRefused>;
 
-/// The error of a request to delete the key that authenticates it: its caller would have no key left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("API key {0} cannot delete itself")]
-pub struct CannotDeleteItself(pub ApiKeyId);
+/// The error that is specific to the administration of keys.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyRefused {
+    /// The key authenticates the request to delete it: its caller would have no key left.
+    #[error("API key {0} cannot delete itself")]
+    DeletesItself(ApiKeyId),
+    /// The new key would allow more than the key of the request.
+    #[error(transparent)]
+    InsufficientScope(#[from] InsufficientScope),
+}
 
-impl SpecificError for CannotDeleteItself {}
+impl SpecificError for KeyRefused {}
+
+impl From<InsufficientScope> for KeyError {
+    fn from(error: InsufficientScope) -> Self {
+        Self::Specific(error.into())
+    }
+}
+
+/// A key to create.
+#[derive(Clone, Debug, Default)]
+pub struct NewKeyRequest {
+    /// The name; required.
+    pub name: Option<String>,
+    /// See [`KeyRequest::days_to_expire`].
+    pub days_to_expire: Option<i64>,
+    /// See [`KeyRequest::expires_at`].
+    pub expires_at: Option<OffsetDateTime>,
+    /// The id of the only project that the key opens; `None`: all projects.
+    pub project_id: Option<String>,
+    /// See [`KeyRequest::policy`].
+    pub policy: Option<PolicyRequest>,
+}
 
 /// The use cases of administrators for API keys.
 #[derive(Clone)]
@@ -50,18 +77,12 @@ impl KeyAdministration {
         Self { keys, directory, projects, clock }
     }
 
-    /// Creates a key on behalf of the caller. The key expires after `days_to_expire`, 1 to 3650, or never. With
-    /// `project_id` it opens that project only.
+    /// Creates a key on behalf of the caller, which allows nothing that the caller's key does not allow.
     ///
     /// # Errors
     /// See [`KeyError`].
-    pub async fn create(
-        &self,
-        caller: &Caller,
-        name: Option<String>,
-        days_to_expire: Option<i64>,
-        project_id: Option<&str>,
-    ) -> Result<(KeyEntry, CreatedKey), KeyError> {
+    pub async fn create(&self, caller: &Caller, request: NewKeyRequest) -> Result<(KeyEntry, CreatedKey), KeyError> {
+        let NewKeyRequest { name, days_to_expire, expires_at, project_id, policy } = request;
         let project = match project_id {
             None => None,
             Some(text) => {
@@ -74,8 +95,11 @@ impl KeyAdministration {
                 Some(found.ok_or_else(|| InvalidInput::of("project_id", missing()))?.id)
             }
         };
-        let new = KeyRequest { name, days_to_expire, project };
-        let made = self.keys.create(caller.organization, caller.user, new).await?;
+        let new = KeyRequest { name, days_to_expire, expires_at, policy, project };
+        let made = self.keys.draft(caller.organization, caller.user, new)?;
+        let field = if days_to_expire.is_some() { "days_to_expire" } else { "expires_at" };
+        may_issue(caller, &made.key, field)?;
+        self.keys.store(&made.key).await?;
         Ok((self.entry_of(&made.key).await?, made))
     }
 
@@ -142,7 +166,7 @@ impl KeyAdministration {
     pub async fn delete(&self, caller: &Caller, which: &str) -> Result<(), KeyError> {
         let id = which.parse::<ApiKeyId>().map_err(|_| not_found(which))?;
         if id == caller.key {
-            return Err(CannotDeleteItself(id).into());
+            return Err(KeyRefused::DeletesItself(id).into());
         }
         self.keys.revoke(caller.organization, id).await.map_err(|error| match error {
             UseCaseError::NotFound(_) => not_found(which).into(),
@@ -150,7 +174,7 @@ impl KeyAdministration {
         })
     }
 
-    /// Replaces a key by a new one with the same name and project. The new key expires after `days_to_expire`, 1 to
+    /// Replaces a key by a new one with the same name, project and policy, which may not allow more than the caller's key. The new key expires after `days_to_expire`, 1 to
     /// 3650, default the lifetime of the old key; the old key expires after `expire_in_days`, 0 to 3650, default 7.
     ///
     /// # Errors
@@ -167,7 +191,8 @@ impl KeyAdministration {
         let grace = fields.take_optional("expire_in_days", expire_in_days, |n| within(n, 0, MAX_DAYS));
         fields.finish()?;
         let old = self.get(caller.organization, which, false).await?.key;
-        let draft = KeyRequest { name: Some(old.name.as_str().to_owned()), days_to_expire: None, project: old.project };
+        let name = Some(old.name.as_str().to_owned());
+        let draft = KeyRequest { name, project: old.project, ..KeyRequest::default() };
         let mut made = self.keys.draft(caller.organization, caller.user, draft)?;
         let now = self.clock.now();
         let life = match days {
@@ -175,11 +200,29 @@ impl KeyAdministration {
             None => old.expires_at.map(|end| end - old.created_at),
         };
         made.key.expires_at = life.map(|life| now + life);
+        made.key.policy = old.policy;
+        may_issue(caller, &made.key, "days_to_expire")?;
         let expires_at = now + Duration::days(i64::from(grace.unwrap_or(GRACE_DAYS)));
         if !self.directory.rotate(old.id, expires_at, &made.key).await? {
             return Err(not_found(which).into());
         }
         Ok((self.entry_of(&made.key).await?, made))
+    }
+}
+
+/// Checks that a new key allows nothing that the caller's key does not allow, and expires no later. `field`: the field of
+/// the request that sets the expiry.
+fn may_issue(caller: &Caller, key: &ApiKey, field: &str) -> Result<(), KeyError> {
+    if caller.project.is_some() && caller.project != key.project {
+        return Err(InsufficientScope::Project.into());
+    }
+    caller.permissions.require_within(&key.policy.clone().into())?;
+    match caller.expires_at {
+        Some(end) if key.expires_at.is_none_or(|expires_at| expires_at > end) => {
+            let message = "the key of the request expires earlier; a key cannot make one that outlives it";
+            Err(InvalidInput::of(field, InvalidValue::new(FieldCode::OutOfRange, message)).into())
+        }
+        _ => Ok(()),
     }
 }
 

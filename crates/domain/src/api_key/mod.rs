@@ -7,7 +7,7 @@ mod ports;
 mod secret;
 mod service;
 
-pub use administration::{CannotDeleteItself, KeyAdministration, KeyError};
+pub use administration::{KeyAdministration, KeyError, KeyRefused, NewKeyRequest};
 #[cfg(feature = "mocks")]
 pub use directory::MockApiKeyDirectory;
 pub use directory::{ApiKeyDirectory, KeyEntry, KeyFilter, KeyOrder};

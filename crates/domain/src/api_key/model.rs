@@ -5,6 +5,7 @@ use time::OffsetDateTime;
 use super::SecretHash;
 use crate::ids::{ApiKeyId, OrganizationId, ProjectId, UserId};
 use crate::name::LabelName;
+use crate::permission::Policy;
 
 /// An API key as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct ApiKey {
     pub deleted_at: Option<OffsetDateTime>,
     /// True if the programs of a deployment use the key.
     pub for_deployment: bool,
+    /// What the key allows in its scope; `None`: everything.
+    pub policy: Option<Policy>,
 }
 
 /// The status of a key at some time.

@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 
-use time::Duration;
+use time::{Duration, OffsetDateTime};
 
 use super::{ApiKey, ApiKeyRepository, KeySecret, KeyStatus};
 use crate::clock::{Clock, Entropy, IdSource};
 use crate::error::{NotFound, UseCaseError};
-use crate::field::{Fields, InvalidInput, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::{ApiKeyId, OrganizationId, ProjectId, UserId};
 use crate::name::LabelName;
 use crate::page::{Listed, Page};
+use crate::permission::{Permissions, Policy, PolicyRequest};
 use crate::project::Project;
 use crate::store_error::StoreError;
+
+/// The maximum lifetime of a key, and of an old key after a rotation, in days.
+pub(super) const MAX_DAYS: u32 = 3650;
 
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +33,10 @@ pub struct Caller {
     pub home: Option<Project>,
     /// True if the caller is a program of a deployment.
     pub deployed: bool,
+    /// What the key allows.
+    pub permissions: Permissions,
+    /// The time at which the key expires; `None`: never.
+    pub expires_at: Option<OffsetDateTime>,
 }
 
 /// The error of an authentication.
@@ -47,8 +55,12 @@ pub enum AuthenticateError {
 pub struct KeyRequest {
     /// The name; required.
     pub name: Option<String>,
-    /// The number of days until the key expires, 1 to 3650; `None`: never.
+    /// The number of days until the key expires, 1 to 3650. Excludes `expires_at`; without both, it never expires.
     pub days_to_expire: Option<i64>,
+    /// The time at which the key expires: in the future, at most 3650 days from now.
+    pub expires_at: Option<OffsetDateTime>,
+    /// What the key allows; `None`: everything.
+    pub policy: Option<PolicyRequest>,
     /// The only project that the key opens; `None`: all projects.
     pub project: Option<ProjectId>,
 }
@@ -107,8 +119,17 @@ impl ApiKeys {
         if !good {
             return Err(AuthenticateError::Refused);
         }
-        let ApiKey { id, created_by, organization, project, for_deployment, .. } = found.key;
-        Ok(Caller { key: id, user: created_by, organization, project, home: found.home, deployed: for_deployment })
+        let ApiKey { id, created_by, organization, project, for_deployment, policy, expires_at, .. } = found.key;
+        Ok(Caller {
+            key: id,
+            user: created_by,
+            organization,
+            project,
+            home: found.home,
+            deployed: for_deployment,
+            permissions: policy.into(),
+            expires_at,
+        })
     }
 
     /// Creates a key without storing it.
@@ -119,13 +140,14 @@ impl ApiKeys {
         &self,
         organization: OrganizationId,
         created_by: UserId,
-        request: KeyRequest,
+        mut request: KeyRequest,
     ) -> Result<CreatedKey, InvalidInput> {
         let mut fields = Fields::new();
-        let name = fields.take_required("name", request.name, |text| LabelName::parse(&text));
-        let days = fields.take_optional("days_to_expire", request.days_to_expire, |n| within(n, 1, 3650));
-        let name = fields.finish_with(|| name)?;
+        let name = fields.take_required("name", request.name.take(), |text| LabelName::parse(&text));
         let now = self.clock.now();
+        let expires_at = expiry(&mut fields, &request, now);
+        let policy = fields.take_optional("policy", request.policy, Policy::parse);
+        let name = fields.finish_with(|| name)?;
         let secret = KeySecret::mint(self.entropy.as_ref());
         let key = ApiKey {
             id: ApiKeyId::mint(self.ids.as_ref()),
@@ -136,9 +158,10 @@ impl ApiKeys {
             last4: secret.last4(),
             created_by,
             created_at: now,
-            expires_at: days.map(|days| now + Duration::days(i64::from(days))),
+            expires_at,
             deleted_at: None,
             for_deployment: false,
+            policy,
         };
         Ok(CreatedKey { key, secret })
     }
@@ -154,8 +177,16 @@ impl ApiKeys {
         request: KeyRequest,
     ) -> Result<CreatedKey, UseCaseError> {
         let made = self.draft(organization, created_by, request)?;
-        self.keys.insert(&made.key).await?;
+        self.store(&made.key).await?;
         Ok(made)
+    }
+
+    /// Stores a key that was drafted.
+    ///
+    /// # Errors
+    /// Returns the error of the store.
+    pub(super) async fn store(&self, key: &ApiKey) -> Result<(), StoreError> {
+        self.keys.insert(key).await
     }
 
     /// Returns the keys of an organization that are not deleted, newest first.
@@ -177,4 +208,26 @@ impl ApiKeys {
             Err(NotFound::new("API key", id.to_string()).into())
         }
     }
+}
+
+/// Returns the time at which a requested key expires.
+fn expiry(fields: &mut Fields, request: &KeyRequest, now: OffsetDateTime) -> Option<OffsetDateTime> {
+    let days = fields.take_optional("days_to_expire", request.days_to_expire, |n| within(n, 1, MAX_DAYS));
+    if request.days_to_expire.is_some() && request.expires_at.is_some() {
+        for (field, other) in [("days_to_expire", "expires_at"), ("expires_at", "days_to_expire")] {
+            let message = format!("cannot be given together with {other}");
+            fields.refuse(field, InvalidValue::new(FieldCode::MutuallyExclusive, message));
+        }
+        return None;
+    }
+    let after = |days: u32| now + Duration::days(i64::from(days));
+    let exact = fields.take_optional("expires_at", request.expires_at, |end| {
+        let out_of_range = |message: String| Err(InvalidValue::new(FieldCode::OutOfRange, message));
+        match end {
+            end if end <= now => out_of_range("must be in the future".to_owned()),
+            end if end > after(MAX_DAYS) => out_of_range(format!("must be at most {MAX_DAYS} days from now")),
+            end => Ok(end),
+        }
+    });
+    exact.or(days.map(after))
 }

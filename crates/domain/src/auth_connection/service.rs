@@ -21,6 +21,7 @@ use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{AuthConnectionId, AuthFlowId, ProxyId, SessionId};
 use crate::name::SlugName;
 use crate::page::{Listed, Page};
+use crate::permission::{Kind, Target, Verb, Which};
 use crate::profile::{Profile, ProfileError, ProfileUnavailable, Profiles};
 use crate::proxy::ProxyRouting;
 use crate::reference::Reference;
@@ -394,10 +395,16 @@ impl AuthConnections {
             Some(Some(CredentialRef::Named(name))) => {
                 request.change.organization_credential = Some(false);
                 let which = IdOrName::Name(name.clone());
-                self.deps.credentials.find(scope.project_id(), &which).await?.is_some()
+                let found = self.deps.credentials.find(scope.project_id(), &which).await?;
+                if let Some(credential) = &found {
+                    allow("credential", scope, Verb::Use, scope.target(Kind::Credentials, credential.id.ulid()))?;
+                }
+                found.is_some()
             }
             Some(Some(named)) => {
                 request.change.organization_credential = Some(scope.organization_wide);
+                let providers = Target::InOrganization(Kind::CredentialProviders, Which::Any);
+                allow("credential", scope, Verb::Use, providers)?;
                 let project = (!scope.organization_wide).then_some(scope.project_id());
                 self.external_known(ProviderScope { organization: scope.organization(), project }, named).await?
             }
@@ -411,7 +418,7 @@ impl AuthConnections {
     }
 
     async fn proxy(&self, scope: &Scope, requested: &str) -> Result<ProxyId, AuthConnectionError> {
-        self.deps.proxies.resolve::<AuthConnectionError>(scope.project_id(), requested).await.map_err(|error| {
+        self.deps.proxies.resolve::<AuthConnectionError>(scope, requested).await.map_err(|error| {
             match error {
                 // Sessions have another name for the field.
                 AuthConnectionError::Invalid(invalid) => match invalid.fields() {
@@ -427,14 +434,25 @@ impl AuthConnections {
     async fn profile(&self, scope: &Scope, name: &SlugName) -> Result<Profile, AuthConnectionError> {
         match self.deps.profiles.get(scope, name.as_str()).await {
             Err(ProfileError::NotFound(_)) => {}
-            found => return Ok(found?),
+            found => {
+                let found = found?;
+                allow("profile_name", scope, Verb::Use, scope.target(Kind::Profiles, found.id.ulid()))?;
+                return Ok(found);
+            }
         }
+        let new = Target::InProject(scope.project_id(), Kind::Profiles, Which::Any);
+        allow("profile_name", scope, Verb::Create, new)?;
         match self.deps.profiles.create(scope, Some(name.as_str())).await {
             // Another call created it meanwhile.
             Err(ProfileError::NameTaken(_)) => Ok(self.deps.profiles.get(scope, name.as_str()).await?),
             made => Ok(made?),
         }
     }
+}
+
+/// Checks that the caller may do this with the resource that `field` names.
+fn allow(field: &str, scope: &Scope, verb: Verb, target: Target) -> Result<(), InvalidInput> {
+    scope.allow(verb, target).map_err(|bad| InvalidInput::of(field, bad))
 }
 
 fn gone(field: &str) -> InvalidInput {

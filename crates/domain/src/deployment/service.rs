@@ -130,11 +130,12 @@ impl Deployments {
     ) -> Result<Deployment, DeploymentError> {
         let request = KeyRequest {
             name: Some(format!("deployment {id}")),
-            days_to_expire: None,
             project: Some(scope.project_id()),
+            ..KeyRequest::default()
         };
         let mut key = self.deps.keys.draft(scope.organization(), user, request)?;
         key.key.for_deployment = true;
+        key.key.policy = scope.permissions.policy().cloned();
         let secrets = self.seal(id, &new.env_vars, new.token.as_ref(), &key)?;
         let now = self.deps.clock.now();
         let deployment = Deployment {

@@ -17,6 +17,7 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
 use crate::ids::{ExtensionId, ProjectId};
 use crate::name::SlugName;
 use crate::page::{Listed, Page};
+use crate::permission::{Kind, Verb};
 use crate::reference::Reference;
 use crate::session::{Activity, Connections, IdOrName, Session};
 use crate::session_operation::{ByteStream, OperationError, enter};
@@ -280,10 +281,11 @@ fn load_names(names: &[String]) -> Result<(), InvalidInput> {
 /// Returns the extensions of the project that are referred to, in order and without duplicates.
 ///
 /// # Errors
-/// `reference_not_found` for each extension that does not exist; the error of the store.
+/// `reference_not_found` for each extension that does not exist, `insufficient_scope` for each that the key may not use;
+/// the error of the store.
 pub(crate) async fn resolve<E: From<InvalidInput> + From<StoreError>>(
     extensions: &dyn ExtensionRepository,
-    project: ProjectId,
+    scope: &Scope,
     requested: &[Reference],
 ) -> Result<Vec<ExtensionId>, E> {
     let mut fields = Fields::new();
@@ -296,12 +298,15 @@ pub(crate) async fn resolve<E: From<InvalidInput> + From<StoreError>>(
             (None, None) => None,
         };
         let extension = match which {
-            Some(which) => extensions.find(project, &which).await?,
+            Some(which) => extensions.find(scope.project_id(), &which).await?,
             None => None,
         };
         match extension {
             Some(extension) if found.contains(&extension.id) => {}
-            Some(extension) => found.push(extension.id),
+            Some(extension) => {
+                let allowed = scope.allow(Verb::Use, scope.target(Kind::Extensions, extension.id.ulid()));
+                found.extend(fields.take(&format!("extensions[{n}]"), allowed.map(|()| extension.id)));
+            }
             None => {
                 let shown: String = one.parse().unwrap_or_default().chars().take(255).collect();
                 let message = format!("there is no extension {shown}");

@@ -114,14 +114,14 @@ impl Pools {
     }
 
     async fn extensions(&self, scope: &Scope, requested: &[Reference]) -> Result<Vec<ExtensionId>, UseCaseError> {
-        resolve(&*self.deps.extensions, scope.project_id(), requested).await
+        resolve(&*self.deps.extensions, scope, requested).await
     }
 
     async fn proxy(&self, scope: &Scope, requested: &str) -> Result<Option<ProxyId>, UseCaseError> {
         if requested.is_empty() {
             return Ok(None);
         }
-        self.deps.proxies.resolve(scope.project_id(), requested).await.map(Some)
+        self.deps.proxies.resolve(scope, requested).await.map(Some)
     }
 
     async fn profile(

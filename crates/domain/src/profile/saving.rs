@@ -13,6 +13,7 @@ use crate::browser::EngineError;
 use crate::clock::IdSource;
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{BrowserId, ProfileId, ProfileVersionId};
+use crate::permission::{Kind, Verb};
 use crate::reference::Reference;
 use crate::session::{IdOrName, PoolWake, Session};
 use crate::session_operation::OperationError;
@@ -79,7 +80,7 @@ impl SessionProfiles {
     /// Returns the profile that a request refers to.
     ///
     /// # Errors
-    /// `reference_not_found` if the profile does not exist; the error of the store.
+    /// `reference_not_found` if the profile does not exist; `insufficient_scope`; the error of the store.
     pub async fn resolve<E: From<InvalidInput> + From<StoreError>>(
         &self,
         scope: &Scope,
@@ -97,7 +98,10 @@ impl SessionProfiles {
             _ => None,
         };
         let missing = || InvalidValue::new(FieldCode::ReferenceNotFound, "there is no such profile");
-        found.ok_or_else(|| InvalidInput::of("profile", missing()).into())
+        let found = found.ok_or_else(missing).and_then(|profile| {
+            scope.allow(Verb::Use, scope.target(Kind::Profiles, profile.id.ulid())).map(|()| profile)
+        });
+        found.map_err(|bad| InvalidInput::of("profile", bad).into())
     }
 
     /// Returns the profile that a browser of a pool starts with now: the configured one with its current version.

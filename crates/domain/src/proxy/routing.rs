@@ -8,9 +8,11 @@ use super::lookup;
 use super::{
     NoProxies, NoRoutes, OpenProxy, Proxy, ProxyConfig, ProxyGateways, ProxyRepository, ProxyRoutes, ProxyType, Route,
 };
+use crate::access::Scope;
 use crate::browser::{EngineError, EngineFault};
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
-use crate::ids::{BrowserId, ProjectId, ProxyId};
+use crate::ids::{BrowserId, ProxyId};
+use crate::permission::{Kind, Verb};
 use crate::sealing::{KeyId, SealError, Sealer};
 use crate::store_error::StoreError;
 
@@ -85,15 +87,19 @@ impl ProxyRouting {
     /// Resolves `proxy_id`: the id or name of a proxy of the project.
     ///
     /// # Errors
-    /// `reference_not_found` if the proxy does not exist; `ambiguous` if several have the name; the error of the store.
+    /// `reference_not_found` if the proxy does not exist; `ambiguous` if several have the name; `insufficient_scope`; the
+    /// error of the store.
     pub async fn resolve<E: From<InvalidInput> + From<StoreError>>(
         &self,
-        project: ProjectId,
+        scope: &Scope,
         which: &str,
     ) -> Result<ProxyId, E> {
-        let found = lookup::all(&*self.proxies, project, which).await?;
+        let found = lookup::all(&*self.proxies, scope.project_id(), which).await?;
         let bad = match found.as_slice() {
-            [proxy] => return Ok(proxy.id),
+            [proxy] => match scope.allow(Verb::Use, scope.target(Kind::Proxies, proxy.id.ulid())) {
+                Ok(()) => return Ok(proxy.id),
+                Err(refused) => refused,
+            },
             [] => InvalidValue::new(FieldCode::ReferenceNotFound, "there is no such proxy"),
             _ => InvalidValue::new(FieldCode::Ambiguous, "several proxies bear the name; give the id of one"),
         };

@@ -74,6 +74,12 @@ impl Proxies {
         Self { deps }
     }
 
+    /// Returns whether the installation has rented proxies.
+    #[must_use]
+    pub fn has_rented(&self) -> bool {
+        !self.deps.upstreams.is_empty()
+    }
+
     /// Checks and stores a new proxy. A proxy that does not work is stored as unavailable.
     ///
     /// # Errors

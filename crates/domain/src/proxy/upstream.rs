@@ -57,6 +57,12 @@ impl FromIterator<(ProxyType, Upstream)> for ProxyGateways {
 }
 
 impl ProxyGateways {
+    /// Returns whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn of(&self, kind: ProxyType) -> Option<&Upstream> {
         self.0.iter().find(|(of, _)| *of == kind).map(|(_, upstream)| upstream)
     }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use time::Duration;
+
 use super::{NewReplay, Replay, ReplayArchive, ReplayMachine, ReplayState};
 use crate::clock::IdSource;
 use crate::error::{SpecificError, UseCaseError};
@@ -70,6 +72,12 @@ impl Replays {
         ids: Arc<dyn IdSource>,
     ) -> Self {
         Self { machine, stored, activity, ids }
+    }
+
+    /// Returns the time for which a video stays stored after the end of its session.
+    #[must_use]
+    pub fn retention(&self) -> Duration {
+        self.stored.retention()
     }
 
     /// Starts a recording.

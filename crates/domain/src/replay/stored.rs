@@ -51,6 +51,10 @@ impl ReplayArchive {
         Self { rows, blobs, clock, limits, disk }
     }
 
+    pub(super) fn retention(&self) -> Duration {
+        self.limits.retention
+    }
+
     pub(super) fn rows(&self) -> &dyn ReplayRepository {
         &*self.rows
     }

@@ -22,6 +22,7 @@ use crate::ids::{
 use crate::invocation::{Invocation, InvocationStatus};
 use crate::name::{LabelName, SlugName};
 use crate::organization::{Caps, Organization};
+use crate::permission::Permissions;
 use crate::pool::{Generation, Growth, Pool, PoolConfig};
 use crate::profile::Profile;
 use crate::project::{Project, ProjectStatus};
@@ -103,7 +104,7 @@ pub fn project() -> Project {
 /// Returns the scope of an unscoped request in [`project`] with a key of the whole organization.
 #[must_use]
 pub fn scope() -> Scope {
-    Scope { project: project(), unscoped: true, organization_wide: true }
+    Scope { project: project(), unscoped: true, organization_wide: true, permissions: Permissions::ALL }
 }
 
 /// Returns the n-th session: active, on demand, on the n-th browser.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use casement_domain::access::{Access, AccessError, NamedProject, ProjectArchived, Scope};
 use casement_domain::api_key::Caller;
 use casement_domain::name::LabelName;
+use casement_domain::permission::{Permissions, Policy, Statement};
 use casement_domain::project::{MockProjectRepository, Project};
 use casement_domain::testing::{organization_id, project, project_id, scope};
 use casement_domain::{ApiKeyId, ProjectId, UserId};
@@ -22,7 +23,9 @@ fn gone() -> ProjectId {
 
 fn caller(project: Option<ProjectId>) -> Caller {
     let (key, user) = (ApiKeyId::from_ulid(nth(1)), UserId::from_ulid(nth(2)));
-    Caller { key, user, organization: organization_id(), project, home: None, deployed: false }
+    let organization = organization_id();
+    let permissions = Permissions::ALL;
+    Caller { key, user, organization, project, home: None, deployed: false, permissions, expires_at: None }
 }
 
 /// Returns the access to an organization with its default project and another one.
@@ -79,7 +82,7 @@ async fn the_project_follows_from_key_and_header() {
 
 async fn seen(key: Option<ProjectId>, named: NamedProject<'_>) -> Seen {
     match access().resolve(&caller(key), named).await {
-        Ok(Scope { project, unscoped, organization_wide }) => {
+        Ok(Scope { project, unscoped, organization_wide, .. }) => {
             assert_eq!(organization_wide, key.is_none());
             Seen::Project(project.id, if unscoped { Unscoped::Yes } else { Unscoped::No })
         }
@@ -127,7 +130,8 @@ async fn a_project_that_was_read_with_the_key_is_not_read_again() {
         let name = header.map(|_| project().name);
         let named = NamedProject { id: header, id_or_name: name.as_ref().map(LabelName::as_str) };
         let scope = access.resolve(&caller, named).await.expect("nothing is read");
-        assert_eq!(scope, Scope { project: project(), unscoped, organization_wide: own.is_none() });
+        let organization_wide = own.is_none();
+        assert_eq!(scope, Scope { project: project(), unscoped, organization_wide, permissions: Permissions::ALL });
     }
     let elsewhere = Caller { home: Some(project()), ..caller(None) };
     let named = NamedProject { id: Some(&other().to_string()), id_or_name: None };
@@ -140,4 +144,12 @@ fn an_archived_project_is_read_but_takes_nothing_new() {
     assert_eq!(scope().writable(), Ok(()));
     assert_eq!(archived().writable(), Err(ProjectArchived(project_id())));
     assert_eq!((archived().project_id(), archived().organization()), (project_id(), organization_id()));
+}
+
+#[tokio::test]
+async fn a_key_with_a_policy_is_no_key_of_the_whole_organization() {
+    let everything = Policy::new(vec![Statement::parse("*", "*").expect("a statement")]).expect("a policy");
+    let caller = Caller { permissions: Some(everything).into(), ..caller(None) };
+    let scope = access().resolve(&caller, None).await.expect("the default project");
+    assert_eq!((scope.unscoped, scope.organization_wide, scope.sees_rows_without_project()), (true, false, false));
 }

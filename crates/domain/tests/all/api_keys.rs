@@ -7,6 +7,7 @@ use casement_domain::api_key::{
     masked,
 };
 use casement_domain::field::FieldCode;
+use casement_domain::permission::Permissions;
 use casement_domain::testing::{CountingIds, FixedClock, NOON, organization_id, project, project_id};
 use casement_domain::{ApiKeyId, NotFound, UseCaseError, UserId};
 use pretty_assertions::assert_eq;
@@ -24,7 +25,12 @@ fn owner() -> UserId {
 }
 
 fn draft() -> CreatedKey {
-    let request = KeyRequest { name: Some("ci".to_owned()), days_to_expire: Some(30), project: Some(project_id()) };
+    let request = KeyRequest {
+        name: Some("ci".to_owned()),
+        days_to_expire: Some(30),
+        project: Some(project_id()),
+        ..KeyRequest::default()
+    };
     keys(MockApiKeyRepository::new()).draft(organization_id(), owner(), request).expect("a draft")
 }
 
@@ -49,7 +55,9 @@ async fn the_text_of_a_key_opens_what_the_key_is_for() {
             organization: organization_id(),
             project: Some(project_id()),
             home: Some(project()),
-            deployed: false
+            deployed: false,
+            permissions: Permissions::ALL,
+            expires_at: key.expires_at,
         }
     );
 }
@@ -126,7 +134,7 @@ async fn a_new_key_is_stored_without_its_secret() {
         .withf(|key: &ApiKey| key.expires_at == Some(NOON + Duration::days(30)) && key.deleted_at.is_none())
         .times(1)
         .returning(|_| Ok(()));
-    let request = KeyRequest { name: Some(" ci ".to_owned()), days_to_expire: Some(30), project: None };
+    let request = KeyRequest { name: Some(" ci ".to_owned()), days_to_expire: Some(30), ..KeyRequest::default() };
     let made = keys(repository).create(organization_id(), owner(), request).await.expect("made");
     assert_eq!((made.key.name.as_str(), made.key.hash), ("ci", made.secret.hash()));
 }
@@ -139,7 +147,7 @@ async fn a_key_needs_a_name_and_a_term_within_ten_years() {
         (Some("ci"), Some(0), vec![("days_to_expire", FieldCode::OutOfRange)]),
         (None, Some(3651), vec![("name", FieldCode::Required), ("days_to_expire", FieldCode::OutOfRange)]),
     ] {
-        let request = KeyRequest { name: name.map(str::to_owned), days_to_expire: days, project: None };
+        let request = KeyRequest { name: name.map(str::to_owned), days_to_expire: days, ..KeyRequest::default() };
         let error =
             keys(MockApiKeyRepository::new()).create(organization_id(), owner(), request).await.expect_err("bad");
         let UseCaseError::Invalid(invalid) = error else { panic!("{error:?}") };
@@ -161,4 +169,33 @@ async fn a_key_is_revoked_once() {
     keys.revoke(organization_id(), id).await.expect("revoked");
     let error = keys.revoke(organization_id(), id).await.expect_err("it is gone");
     assert!(matches!(error, UseCaseError::NotFound(missing) if missing == NotFound::new("API key", id.to_string())));
+}
+
+#[test]
+fn an_exact_expiry_lies_in_the_future_and_excludes_a_number_of_days() {
+    let repository = MockApiKeyRepository::new;
+    let draft = |days, end| {
+        let request =
+            KeyRequest { name: Some("ci".to_owned()), days_to_expire: days, expires_at: end, ..KeyRequest::default() };
+        keys(repository()).draft(organization_id(), owner(), request).map(|made| made.key.expires_at)
+    };
+    let soon = NOON + Duration::seconds(1);
+    assert_eq!(draft(None, Some(soon)), Ok(Some(soon)));
+    assert_eq!(draft(None, Some(NOON + Duration::days(3650))), Ok(Some(NOON + Duration::days(3650))));
+    let fields = |days, end| {
+        let refused = draft(days, Some(end)).expect_err("refused");
+        refused.fields().iter().map(|field| (field.field.clone(), field.code)).collect::<Vec<_>>()
+    };
+    assert_eq!(fields(None, NOON), [("expires_at".to_owned(), FieldCode::OutOfRange)]);
+    assert_eq!(
+        fields(None, NOON + Duration::days(3650) + Duration::seconds(1)),
+        [("expires_at".to_owned(), FieldCode::OutOfRange)]
+    );
+    assert_eq!(
+        fields(Some(3), soon),
+        [
+            ("days_to_expire".to_owned(), FieldCode::MutuallyExclusive),
+            ("expires_at".to_owned(), FieldCode::MutuallyExclusive)
+        ]
+    );
 }

@@ -221,6 +221,7 @@ fn a_key_is_what_its_table_says() {
             expires_at: expires.map(|seconds| NOON + Duration::seconds(seconds)),
             deleted_at: deleted.then_some(NOON - Duration::HOUR),
             for_deployment: false,
+            policy: None,
         };
         assert_eq!(key.status(NOON), status, "expires {text}, deleted: {deleted}");
     }

@@ -2,7 +2,9 @@
 
 use actix_web::http::StatusCode;
 use casement_domain::{
-    api_key::{KeyFilter, KeyOrder},
+    api_key::{KeyFilter, KeyOrder, NewKeyRequest},
+    field::Fields,
+    permission::{PolicyRequest, StatementRequest},
     session::StatusFilter,
 };
 use serde::Deserialize;
@@ -11,6 +13,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::record::{ApiKeyBody, CreatedApiKeyBody};
 use crate::{
     answer::{self, Answer},
+    date_time,
+    error::ApiError,
     query::{DeletedParams, non_empty},
     request::{OrganizationKey, Request},
 };
@@ -21,10 +25,56 @@ pub(crate) struct CreateApiKey {
     /// A label for people, 1 to 255 characters. Required.
     #[schema(required, nullable = false)]
     name: Option<String>,
-    /// The lifetime in days, 1 to 3650. Default: the key never expires.
+    /// The lifetime in days, 1 to 3650. Default: the key never expires. Excludes `expires_at`.
     days_to_expire: Option<i64>,
+    /// The time at which the key expires: in the future, at most 3650 days from now, and not after the expiry of the
+    /// key that makes it. Excludes `days_to_expire`.
+    #[schema(format = DateTime)]
+    expires_at: Option<String>,
     /// The only project that the key opens. Default: all projects of the organization.
     project_id: Option<String>,
+    /// What the key allows. Default: everything in its scope. A key with a policy makes only keys with a policy, each
+    /// statement of which one of its own statements covers.
+    policy: Option<KeyPolicyInput>,
+}
+
+/// What a key allows: whatever no statement allows is refused with 403 `insufficient_scope`.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = ApiKeyPolicyInput)]
+pub(crate) struct KeyPolicyInput {
+    /// At most 50.
+    #[schema(required, nullable = false)]
+    statements: Option<Vec<KeyStatementInput>>,
+}
+
+/// An allowed action on a resource.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = ApiKeyStatementInput)]
+pub(crate) struct KeyStatementInput {
+    /// A kind of resource and a verb, `*` for all: `browsers:use`, `profiles:*`, `*:read` or `*`.
+    #[schema(required, nullable = false)]
+    action: Option<String>,
+    /// `*`, `projects/<project>/<kind>/<id>`, `projects/<project>/*`, `projects/<project>`, `organization/<kind>/<id>` or
+    /// `organization/*`, with ids (no names), and `*` in place of any id or kind.
+    #[schema(required, nullable = false)]
+    resource: Option<String>,
+}
+
+impl From<KeyPolicyInput> for PolicyRequest {
+    fn from(input: KeyPolicyInput) -> Self {
+        let statement = |one: KeyStatementInput| StatementRequest { action: one.action, resource: one.resource };
+        Self { statements: input.statements.map(|all| all.into_iter().map(statement).collect()) }
+    }
+}
+
+impl CreateApiKey {
+    fn into_request(self) -> Result<NewKeyRequest, ApiError> {
+        let Self { name, days_to_expire, expires_at, project_id, policy } = self;
+        let mut fields = Fields::new();
+        let expires_at = fields.take_optional("expires_at", expires_at, |text| date_time::parse(&text));
+        fields.finish()?;
+        Ok(NewKeyRequest { name, days_to_expire, expires_at, project_id, policy: policy.map(Into::into) })
+    }
 }
 
 /// The new name of a key.
@@ -45,9 +95,8 @@ pub(crate) struct RotateApiKey {
 }
 
 pub(crate) async fn create_api_key(mut request: Request<OrganizationKey>) -> Answer {
-    let CreateApiKey { name, days_to_expire, project_id } = request.json().await?;
-    let keys = &request.services().key_administration;
-    let made = keys.create(request.caller(), name, days_to_expire, project_id.as_deref()).await?;
+    let input = request.json::<CreateApiKey>().await?.into_request()?;
+    let made = request.services().key_administration.create(request.caller(), input).await?;
     let location = format!("/org/api_keys/{}", made.1.key.id);
     Ok(answer::created(&location, &CreatedApiKeyBody::from(made)))
 }

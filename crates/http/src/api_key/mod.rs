@@ -9,10 +9,13 @@ use self::{
 };
 use crate::{operation::Operations, query::DeletedParams};
 
+pub(crate) use self::handlers::{create_api_key, delete_api_key, list_api_keys};
+
 pub(crate) fn operations(api: &mut Operations) {
     api.resource("API keys", "The API key does not exist");
     api.post("/org/api_keys", "create_api_key", handlers::create_api_key)
         .summary("Creates an API key. Its text is in this response only.")
+        .description("A key never makes one that may do more than itself: not in another project, not longer, and with a policy only within that policy.")
         .body::<CreateApiKey>()
         .created::<CreatedApiKeyBody>();
     api.get("/org/api_keys", "list_api_keys", handlers::list_api_keys)
@@ -33,6 +36,7 @@ pub(crate) fn operations(api: &mut Operations) {
         .refuses([("409", "The key is the credential of this request")]);
     api.post("/org/api_keys/{id}/rotate", "rotate_api_key", handlers::rotate_api_key)
         .summary("Creates a key that opens the same. The old key stays valid for a while.")
+        .description("The key of the request must allow at least as much as the key that is replaced, and expire no earlier than the new one.")
         .body::<RotateApiKey>()
         .created::<CreatedApiKeyBody>();
 }

@@ -1,6 +1,9 @@
 //! The record of an API key: masked, except in the response that creates it.
 
-use casement_domain::api_key::{CreatedKey, KeyEntry, masked};
+use casement_domain::{
+    api_key::{CreatedKey, KeyEntry, masked},
+    permission::{Policy, Statement},
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -35,6 +38,34 @@ pub(crate) struct ApiKeyBody {
     /// The only project that the key opens; null: all projects of the organization.
     project_id: Option<String>,
     project_name: Option<String>,
+    /// What the key allows; absent: everything in its scope.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<KeyPolicyBody>,
+}
+
+/// What a key allows.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ApiKeyPolicy)]
+struct KeyPolicyBody {
+    /// The allowed actions. Whatever no statement allows is refused.
+    statements: Vec<KeyStatementBody>,
+}
+
+/// An allowed action on a resource.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ApiKeyStatement)]
+struct KeyStatementBody {
+    /// A kind of resource and a verb, as `browsers:use`.
+    action: String,
+    /// The resource, as `projects/<project>/browsers/*`.
+    resource: String,
+}
+
+impl From<Policy> for KeyPolicyBody {
+    fn from(policy: Policy) -> Self {
+        let statement = |one: &Statement| KeyStatementBody { action: one.action(), resource: one.resource() };
+        Self { statements: policy.statements().iter().map(statement).collect() }
+    }
 }
 
 impl From<KeyEntry> for ApiKeyBody {
@@ -50,6 +81,7 @@ impl From<KeyEntry> for ApiKeyBody {
             deleted_at: key.deleted_at.map(Moment),
             project_id: key.project.map(|id| id.to_string()),
             project_name,
+            policy: key.policy.map(KeyPolicyBody::from),
         }
     }
 }

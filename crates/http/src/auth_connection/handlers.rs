@@ -20,7 +20,7 @@ use crate::{
 pub(crate) async fn create_auth_connection(mut request: Request<ProjectKey>) -> Answer {
     let input = request.json::<CreateBody>().await?.into();
     let made = request.finish(|services, scope| async move { services.auth_connections.create(&scope, input).await });
-    let body = ConnectionBody::of(request.api(), made.await?).await?;
+    let body = ConnectionBody::of(request.api(), request.scope(), made.await?).await?;
     Ok(answer::created(&format!("/auth/connections/{}", body.id()), &body))
 }
 
@@ -42,14 +42,14 @@ pub(crate) async fn list_auth_connections(request: Request<ProjectKey>) -> Answe
     let found = request.services().auth_connections.list(request.scope(), &filter, request.page()?).await?;
     let mut items = Vec::new();
     for connection in found.items {
-        items.push(ConnectionBody::of(request.api(), connection).await?);
+        items.push(ConnectionBody::of(request.api(), request.scope(), connection).await?);
     }
     Ok(answer::list(&casement_domain::page::Listed { items, next_offset: found.next_offset }))
 }
 
 pub(crate) async fn get_auth_connection(request: Request<ProjectKey>) -> Answer {
     let found = request.services().auth_connections.get(request.scope(), &request.path("id")?).await?;
-    Ok(answer::record(StatusCode::OK, &ConnectionBody::of(request.api(), found).await?))
+    Ok(answer::record(StatusCode::OK, &ConnectionBody::of(request.api(), request.scope(), found).await?))
 }
 
 pub(crate) async fn update_auth_connection(mut request: Request<ProjectKey>) -> Answer {
@@ -58,7 +58,7 @@ pub(crate) async fn update_auth_connection(mut request: Request<ProjectKey>) -> 
     let changed = request
         .finish(|services, scope| async move { services.auth_connections.update(&scope, &which, input).await })
         .await?;
-    Ok(answer::record(StatusCode::OK, &ConnectionBody::of(request.api(), changed).await?))
+    Ok(answer::record(StatusCode::OK, &ConnectionBody::of(request.api(), request.scope(), changed).await?))
 }
 
 pub(crate) async fn delete_auth_connection(request: Request<ProjectKey>) -> Answer {

@@ -1,10 +1,13 @@
 //! The record of an auth connection, and the parts of it that the stream and the login page use too.
 
+use casement_domain::AuthConnectionId;
+use casement_domain::access::Scope;
 use casement_domain::auth_connection::{
     AuthConnection, CredentialRef, Flow, FlowKind, FlowStatus, FlowStep, Reauth, RequestedChoice, RequestedField,
     TimelineEvent,
 };
 use casement_domain::login_page::{ChoiceKind, InputKind, MfaKind};
+use casement_domain::permission::{Action, Kind, Verb};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -269,11 +272,12 @@ impl From<CredentialRef> for CredentialReference {
 }
 
 impl ConnectionBody {
-    /// Returns the record, with the URLs of a running login.
-    pub(super) async fn of(api: &Api, connection: AuthConnection) -> Result<Self, ApiError> {
+    /// Returns the record for a caller with this scope, with the URLs of a running login if the caller may use it.
+    pub(super) async fn of(api: &Api, scope: &Scope, connection: AuthConnection) -> Result<Self, ApiError> {
         let reauth = api.services.auth_connections.reauth(&connection).await?;
         let facts = match &connection.flow {
-            Some(flow) => FlowFacts::of(api, flow).await?,
+            Some(flow) if may_use(scope, connection.id) => FlowFacts::of(api, flow).await?,
+            Some(flow) => FlowFacts::without_addresses(flow),
             None => FlowFacts::default(),
         };
         Ok(Self::new(connection, reauth, facts))
@@ -332,6 +336,12 @@ pub(crate) async fn live_view_url(api: &Api, flow: &Flow) -> Option<String> {
     }
     let session = api.services.sessions.active(flow.session).await.ok()?;
     Some(Urls::new(&api.public_url, &api.services.tokens, &session).live_view())
+}
+
+/// Returns whether a caller with this scope may log in: then it may also have the URLs of a running login.
+pub(super) fn may_use(scope: &Scope, connection: AuthConnectionId) -> bool {
+    let target = scope.target(Kind::AuthConnections, connection.ulid());
+    scope.permissions.allows(Action::new(Kind::AuthConnections, Verb::Use), target)
 }
 
 impl FlowFacts {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use super::record::FlowFacts;
+use super::record::{FlowFacts, may_use};
 use crate::{
     answer::{Answer, Moment},
     error::{ApiError, ErrorBody},
@@ -58,6 +58,7 @@ pub(crate) async fn follow_auth_connection(request: Request<ProjectKey>) -> Answ
     let state = Following {
         api: request.shared_api(),
         connection: found.id,
+        with_addresses: may_use(request.scope(), found.id),
         changes,
         must_read: true,
         last_mark: None,
@@ -71,6 +72,8 @@ pub(crate) async fn follow_auth_connection(request: Request<ProjectKey>) -> Answ
 struct Following {
     api: actix_web::web::Data<Api>,
     connection: AuthConnectionId,
+    /// Whether the caller may have the URLs of a running login.
+    with_addresses: bool,
     changes: Pin<Box<dyn Stream<Item = ()> + Send>>,
     /// Whether to read the state without waiting for a notification.
     must_read: bool,
@@ -144,7 +147,10 @@ impl Following {
         }
         self.last_mark = Some(mark);
         self.has_ended = flow.status != FlowStatus::InProgress;
-        let facts = FlowFacts::of(&self.api, &flow).await?;
+        let facts = match self.with_addresses {
+            true => FlowFacts::of(&self.api, &flow).await?,
+            false => FlowFacts::without_addresses(&flow),
+        };
         let frame = self.frame(&flow, facts);
         self.last = Some(flow);
         Ok(Some(frame))

@@ -1,6 +1,9 @@
 //! Makes the session of a client that connects.
 
-use casement_domain::pool::AcquireRequest;
+use casement_domain::{
+    permission::{Action, Kind, Target, Verb, Which},
+    pool::AcquireRequest,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::options::{BrowserOptions, Source};
@@ -15,14 +18,21 @@ use crate::{
 /// returned.
 ///
 /// # Errors
-/// Those of creating a session or acquiring one; `unavailable` if no browser of the pool became free in time.
+/// `insufficient_scope`; those of creating a session or acquiring one; `unavailable` if no browser of the pool became free in time.
 pub(crate) async fn start(
     request: &Request<ProjectKey>,
     options: BrowserOptions,
 ) -> Result<UndeliveredSession, ApiError> {
+    let (permissions, project) = (&request.scope().permissions, request.scope().project_id());
     match options.into_source()? {
-        Source::Pool(pool, lease) => leased(request, pool, lease).await,
+        Source::Pool(pool, lease) => {
+            let target = Target::InProject(project, Kind::BrowserPools, Which::named(&pool));
+            permissions.require(Action::new(Kind::BrowserPools, Verb::Use), target)?;
+            leased(request, pool, lease).await
+        }
         Source::New(new) => {
+            let target = Target::InProject(project, Kind::Browsers, Which::Any);
+            permissions.require(Action::new(Kind::Browsers, Verb::Create), target)?;
             let made = request.finish(|services, scope| async move {
                 let made = services.sessions.create(&scope, *new).await;
                 made.map(|session| UndeliveredSession::new(session, &services))

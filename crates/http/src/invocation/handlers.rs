@@ -154,7 +154,7 @@ pub(crate) async fn follow_invocation(request: Request<ProjectKey>) -> Answer {
 
 pub(crate) async fn list_invocation_browsers(request: Request<ProjectKey>) -> Answer {
     let sessions = request.services().invocations.browsers(request.scope(), &request.path("id")?).await?;
-    let browsers = request.api().sessions(sessions).await?;
+    let browsers = request.api().sessions(request.scope(), sessions).await?;
     Ok(answer::record(StatusCode::OK, &InvocationBrowsers { browsers }))
 }
 

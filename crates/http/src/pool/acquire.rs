@@ -71,7 +71,7 @@ pub(crate) async fn acquire_browser(mut request: Request<DeferredAudit>) -> Answ
     };
     let Some(Taken { undelivered, at_once }) = acquired else { return Ok(answer::nothing()) };
     request.note_ignored_fields(undelivered.session()).await;
-    let body = request.api().session(undelivered.session().clone()).await?;
+    let body = request.api().session(request.scope(), undelivered.session().clone()).await?;
     let answer = answer::record(StatusCode::OK, &body);
     if !at_once {
         return Ok(undelivered.deliver(request.receipt(), answer));

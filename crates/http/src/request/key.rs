@@ -25,6 +25,7 @@ use crate::{
     error::{ApiError, Code},
     ignored_fields::IgnoredFields,
     operation::Requirement,
+    permissions,
     relay::DeliveryReceipt,
     state::{Api, Services},
     telemetry, ui,
@@ -50,19 +51,23 @@ pub(crate) struct AnyKey;
 /// The access that a key of a project grants.
 pub(crate) struct ProjectAccess {
     scope: Scope,
-    key: ApiKeyId,
-    user: UserId,
+    caller: Caller,
 }
 
 impl ProjectAccess {
-    /// Checks the key and finds the project.
+    /// Checks the key, finds the project, and checks what the key allows there.
     ///
     /// # Errors
-    /// `unauthorized`, `forbidden`, `rate_limited`, `invalid_input` for a malformed project identifier.
+    /// `unauthorized`, `forbidden`, `insufficient_scope`, `rate_limited`, `invalid_input` for a malformed project identifier.
     pub(super) async fn admit(api: &Api, request: &HttpRequest) -> Result<Self, ApiError> {
         let caller = authenticate(api, request).await?;
-        let scope = counted(api, &caller, project_scope(api, request, &caller).await)?;
-        Ok(Self { scope, key: caller.key, user: caller.user })
+        let scope = project_scope(api, request, &caller).await;
+        let allowed = scope.and_then(|scope| {
+            permissions::check(request, &caller, Some(scope.project_id()))?;
+            Ok(scope)
+        });
+        let scope = counted(api, &caller, allowed)?;
+        Ok(Self { scope, caller })
     }
 
     pub(super) fn scope(&self) -> &Scope {
@@ -99,11 +104,11 @@ impl Credential for OrganizationKey {
 
     async fn admit(api: &Api, request: &HttpRequest) -> Result<Caller, ApiError> {
         let caller = authenticate(api, request).await?;
-        let is_organization_wide = match caller.project {
+        let allowed = match caller.project {
             Some(_) => Err(ApiError::new(Code::Forbidden, "this needs a key of the whole organization")),
-            None => Ok(()),
+            None => permissions::check(request, &caller, None),
         };
-        counted(api, &caller, is_organization_wide)?;
+        counted(api, &caller, allowed)?;
         audit::begin(request).await?;
         Ok(caller)
     }
@@ -116,7 +121,7 @@ impl Credential for AnyKey {
 
     async fn admit(api: &Api, request: &HttpRequest) -> Result<Caller, ApiError> {
         let caller = authenticate(api, request).await?;
-        counted(api, &caller, Ok(()))?;
+        counted(api, &caller, permissions::check(request, &caller, None))?;
         audit::begin(request).await?;
         Ok(caller)
     }
@@ -223,12 +228,17 @@ impl<C: Credential<Access = ProjectAccess>> Request<C> {
 
     /// Returns the caller's key.
     pub(crate) fn key(&self) -> ApiKeyId {
-        self.access.key
+        self.access.caller.key
     }
 
     /// Returns the user who created the caller's key.
     pub(crate) fn user(&self) -> UserId {
-        self.access.user
+        self.access.caller.user
+    }
+
+    /// Returns what the caller's key is and opens.
+    pub(crate) fn key_holder(&self) -> &Caller {
+        &self.access.caller
     }
 
     /// Notes the session of the call, for telemetry.

@@ -43,7 +43,7 @@ pub(crate) trait Credential: 'static {
     /// Checks the credential, counts the call and, unless the handler does it later, stores the audit intent.
     ///
     /// # Errors
-    /// `unauthorized`, `forbidden`, `rate_limited`, and the errors of finding the project or the session.
+    /// `unauthorized`, `forbidden`, `insufficient_scope`, `rate_limited`, and the errors of finding the project or the session.
     async fn admit(api: &Api, request: &HttpRequest) -> Result<Self::Access, ApiError>;
 }
 
@@ -196,7 +196,7 @@ impl<C: Credential> Request<C> {
 }
 
 /// Returns a segment of the path, decoded.
-fn segment(request: &HttpRequest, name: &str) -> Result<String, ApiError> {
+pub(crate) fn segment(request: &HttpRequest, name: &str) -> Result<String, ApiError> {
     // The router has decoded most of the path already, and has replaced bytes that are not UTF-8.
     decoded(request.uri().path())?;
     let text = decoded(request.match_info().get(name).unwrap_or_default())?;

@@ -7,6 +7,7 @@ use utoipa::IntoParams;
 use actix_web::http::StatusCode;
 use casement_domain::{
     StoreError,
+    access::Scope,
     field::FieldCode,
     page::Listed,
     session::{Session, SessionFilter, StatusFilter},
@@ -27,20 +28,20 @@ use crate::{
 };
 
 impl Api {
-    /// Returns the present record of a session.
-    pub(crate) async fn session(&self, session: Session) -> Result<SessionBody, StoreError> {
-        let mut records = self.sessions(vec![session]).await?;
+    /// Returns the present record of a session, for a caller with this scope.
+    pub(crate) async fn session(&self, scope: &Scope, session: Session) -> Result<SessionBody, StoreError> {
+        let mut records = self.sessions(scope, vec![session]).await?;
         Ok(records.pop().unwrap_or_else(|| unreachable!("a session has a record")))
     }
 
-    /// Returns the present records of sessions.
-    pub(crate) async fn sessions(&self, sessions: Vec<Session>) -> Result<Vec<SessionBody>, StoreError> {
+    /// Returns the present records of sessions, for a caller with this scope.
+    pub(crate) async fn sessions(&self, scope: &Scope, sessions: Vec<Session>) -> Result<Vec<SessionBody>, StoreError> {
         let loaded: Vec<_> = sessions.iter().filter_map(|session| session.shape.profile).map(|one| one.id).collect();
         let profiles = self.services.profiles.of_ids(&loaded).await?;
         let record = |session: Session| {
             let loaded = session.shape.profile;
             let profile = profiles.iter().find(|profile| loaded.is_some_and(|loaded| loaded.id == profile.id));
-            let urls = Urls::new(&self.public_url, &self.services.tokens, &session);
+            let urls = Urls::for_caller(&self.public_url, &self.services.tokens, &session, scope);
             SessionBody::new(session, profile.cloned(), &urls, self.services.clock.now())
         };
         Ok(sessions.into_iter().map(record).collect())
@@ -56,7 +57,7 @@ pub(crate) async fn create_browser(mut request: Request<ProjectKey>) -> Answer {
     let fresh = made.await.map_err(in_order::<CreateBrowser>)?;
     request.note_ignored_fields(fresh.session()).await;
     let location = format!("/browsers/{}", fresh.session().id);
-    let body = request.api().session(fresh.session().clone()).await?;
+    let body = request.api().session(request.scope(), fresh.session().clone()).await?;
     Ok(fresh.deliver(request.receipt(), answer::created(&location, &body)))
 }
 
@@ -91,7 +92,7 @@ pub(crate) async fn list_browsers(request: Request<ProjectKey>) -> Answer {
     let filter = request.query::<BrowserListParams>()?.filter()?;
     let page = request.services().sessions.list(request.scope(), &filter, request.page()?).await?;
     let Listed { items, next_offset } = page;
-    let items = request.api().sessions(items).await?;
+    let items = request.api().sessions(request.scope(), items).await?;
     Ok(answer::list(&Listed { items, next_offset }))
 }
 
@@ -100,7 +101,7 @@ pub(crate) async fn get_browser(request: Request<ProjectKey>) -> Answer {
     let which = request.path("id_or_name")?;
     let session = request.services().sessions.get(request.scope(), &which, include_deleted).await?;
     request.about(&session);
-    Ok(answer::record(StatusCode::OK, &request.api().session(session).await?))
+    Ok(answer::record(StatusCode::OK, &request.api().session(request.scope(), session).await?))
 }
 
 pub(crate) async fn update_browser(mut request: Request<ProjectKey>) -> Answer {
@@ -110,7 +111,7 @@ pub(crate) async fn update_browser(mut request: Request<ProjectKey>) -> Answer {
         request.finish(|services, scope| async move { services.sessions.update(&scope, &which, input).await });
     let session = changed.await.map_err(in_order::<UpdateBrowser>)?;
     request.about(&session);
-    let record = request.api().session(session).await.map_err(|error| error.with_maybe_done(true))?;
+    let record = request.api().session(request.scope(), session).await.map_err(|error| error.with_maybe_done(true))?;
     Ok(answer::record(StatusCode::OK, &record))
 }
 

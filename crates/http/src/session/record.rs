@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use casement_domain::{
-    SessionId, browser,
+    SessionId,
+    access::Scope,
+    browser,
+    permission::{Action, Kind, Target, Verb, Which},
     profile::Profile,
     session::Session,
     telemetry::{Capture, Category},
@@ -27,7 +30,8 @@ pub(crate) struct SessionBody {
     session_id: String,
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,
-    /// The WebSocket URL of the Chrome DevTools Protocol, for the whole browser.
+    /// The WebSocket URL of the Chrome DevTools Protocol, for the whole browser. In the answer to a key whose policy does
+    /// not allow `browsers:use`, the token of this URL and of the others only permits to watch.
     cdp_ws_url: String,
     /// The WebSocket URL of WebDriver BiDi.
     webdriver_ws_url: String,
@@ -125,14 +129,27 @@ pub(crate) struct Urls<'a> {
     socket_base: String,
     live: String,
     hub: String,
-    /// The token that controls the session; two URLs contain it.
+    /// The token that controls the session, as far as the caller may; two URLs contain it.
     token: String,
+    /// Whether the caller may use the session. Otherwise all tokens only permit to watch.
+    may_use: bool,
     /// The issuer of the other tokens.
     issuer: (&'a SessionTokens, SessionId, OffsetDateTime),
 }
 
 impl<'a> Urls<'a> {
     pub(crate) fn new(public: &Url, tokens: &'a SessionTokens, session: &Session) -> Self {
+        Self::with_tokens(public, tokens, session, true)
+    }
+
+    /// Returns the URLs for a caller with this scope: their tokens permit no more than the caller's key.
+    pub(crate) fn for_caller(public: &Url, tokens: &'a SessionTokens, session: &Session, scope: &Scope) -> Self {
+        let target = Target::InProject(session.project, Kind::Browsers, Which::Id(session.id.ulid()));
+        let may_use = scope.permissions.allows(Action::new(Kind::Browsers, Verb::Use), target);
+        Self::with_tokens(public, tokens, session, may_use)
+    }
+
+    fn with_tokens(public: &Url, tokens: &'a SessionTokens, session: &Session, may_use: bool) -> Self {
         let mut public = public.clone();
         public.set_query(None);
         public.set_fragment(None);
@@ -145,7 +162,8 @@ impl<'a> Urls<'a> {
             hub: format!("{root}/wd/hub"),
             base,
             socket_base,
-            token: tokens.mint(session.id, Permission::Drive, session.created_at),
+            token: tokens.mint(session.id, limited(Permission::Drive, may_use), session.created_at),
+            may_use,
             issuer: (tokens, session.id, session.created_at),
         }
     }
@@ -185,8 +203,12 @@ impl<'a> Urls<'a> {
 
     fn mint(&self, permission: Permission) -> String {
         let (tokens, session, issued_at) = self.issuer;
-        tokens.mint(session, permission, issued_at)
+        tokens.mint(session, limited(permission, self.may_use), issued_at)
     }
+}
+
+fn limited(permission: Permission, may_use: bool) -> Permission {
+    if may_use { permission } else { Permission::View }
 }
 
 impl SessionBody {

@@ -21,6 +21,7 @@ const ASSETS: &[(&str, &str, &str)] = &[
     ("api.js", SCRIPT, include_str!("assets/api.js")),
     ("apps.js", SCRIPT, include_str!("assets/apps.js")),
     ("dom.js", SCRIPT, include_str!("assets/dom.js")),
+    ("keys.js", SCRIPT, include_str!("assets/keys.js")),
     ("pools.js", SCRIPT, include_str!("assets/pools.js")),
     ("reference.js", SCRIPT, include_str!("assets/reference.js")),
     ("run.js", SCRIPT, include_str!("assets/run.js")),

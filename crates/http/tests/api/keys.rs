@@ -33,6 +33,7 @@ fn entry(id: ApiKeyId) -> KeyEntry {
         expires_at: Some(NOON + Duration::days(60)),
         deleted_at: None,
         for_deployment: false,
+        policy: None,
     };
     let created_by = User { id: maker, organization: organization_id(), email: "ada@casement.test".into(), name: None };
     KeyEntry { key, created_by, project_name: Some("default".to_owned()) }

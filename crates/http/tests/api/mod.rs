@@ -25,6 +25,7 @@ mod keys;
 mod logs;
 mod not_supported;
 mod operational;
+mod policies;
 mod pools;
 mod process;
 mod profiles;

@@ -33,8 +33,6 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
         ("POST", "/browser_pools", "network", json!({ "size": 1, "network": {} })),
         ("PATCH", "/browser_pools/x", "expected_network", json!({ "expected_network": {} })),
         ("POST", "/browser_pools/x/acquire", "profile", json!({ "profile": { "name": "x" } })),
-        ("POST", "/org/api_keys", "policy", json!({ "name": "x", "policy": { "statements": [] } })),
-        ("POST", "/org/api_keys", "expires_at", json!({ "name": "x", "expires_at": "2027-01-01T00:00:00Z" })),
         ("POST", "/credentials", "totp_digits", json!({ "name": "x", "totp_digits": 8 })),
         ("POST", "/proxies", "config.ca_bundle", json!({ "type": "custom", "config": { "ca_bundle": "x" } })),
         ("POST", &*script, "executor", json!({ "code": "1", "executor": "second" })),
@@ -74,7 +72,6 @@ async fn an_operation_that_only_other_servers_have_is_refused_by_its_name() {
     for (method, path, name) in [
         ("POST", "/search", "search.create"),
         ("GET", "/vaults/x/items/y", "vaults.items.retrieve"),
-        ("GET", "/auth/context", "auth.context.retrieve"),
         ("POST", "/browsers/x/repl", "browsers.repl"),
         ("GET", "/vm/x/playwright/executors", "browsers.playwright.executors.list"),
         ("DELETE", "/audit-logs/export/destinations/x", "audit_logs.export_destinations.delete"),

@@ -149,7 +149,7 @@ impl ProfileRepository for PgProfiles {
     async fn find(&self, scope: &Scope, which: &IdOrName<ProfileId>) -> Result<Option<Profile>, StoreError> {
         let project = profiles::project_id.eq(Column(scope.project_id()));
         let mut rows = stored().into_boxed();
-        rows = if scope.unscoped {
+        rows = if scope.sees_rows_without_project() {
             let organization = profiles::organization_id.eq(Column(scope.organization()));
             rows.filter(project.assume_not_null().or(profiles::project_id.is_null().and(organization)))
         } else {
@@ -168,7 +168,7 @@ impl ProfileRepository for PgProfiles {
             let (limit, offset) = window(page);
             let statement = ListProfiles {
                 project: Column(scope.project_id()),
-                organization: scope.unscoped.then(|| Column(scope.organization())),
+                organization: scope.sees_rows_without_project().then(|| Column(scope.organization())),
                 name: filter.name.as_deref(),
                 query: filter.query.as_deref(),
                 limit,

@@ -2,6 +2,7 @@
 
 use casement_domain::api_key::{ApiKey, ApiKeyDirectory, ApiKeyRepository, KeyFilter, KeyOrder};
 use casement_domain::page::Page;
+use casement_domain::permission::{Policy, Statement};
 use casement_domain::session::StatusFilter;
 use casement_domain::testing::{organization_id, project_id};
 use casement_domain::{OrganizationId, StoreError};
@@ -83,5 +84,21 @@ async fn a_rotation_shortens_the_old_life_and_never_lengthens_it() -> TestResult
     assert_eq!(expires(3).await?, Some(seconds(50)));
     assert!(!world.keys.rotate(key_id(4), seconds(100), &key(14)?).await?, "it is deleted");
     assert_eq!(ApiKeyDirectory::find(&world.keys, organization_id(), key_id(14)).await?, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_policy_is_stored_with_its_key() -> TestResult {
+    let world = World::new().await?;
+    let policy = |resource| Policy::new(vec![Statement::parse("browsers:read", resource).ok()?]).ok();
+    for (n, policy) in [(2, policy("*")), (3, policy("projects/*/browsers/*")), (4, None)] {
+        let stored = ApiKey { policy, ..key(n)? };
+        world.keys.insert(&stored).await?;
+        let read = ApiKeyRepository::find(&world.keys, stored.id).await?;
+        assert_eq!(read.map(|read| read.key), Some(stored));
+    }
+    let unknown = r#"{"statements": [{"action": "souls:read", "resource": "*"}]}"#;
+    world.db.execute(&format!("UPDATE api_keys SET policy = '{unknown}'")).await?;
+    assert!(ApiKeyRepository::find(&world.keys, key_id(2)).await.is_err(), "an unknown action opens nothing");
     Ok(())
 }

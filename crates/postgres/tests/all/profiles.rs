@@ -4,6 +4,7 @@ use casement_domain::access::Scope;
 use casement_domain::browser::{Browser, Shape};
 use casement_domain::name::SlugName;
 use casement_domain::page::Page;
+use casement_domain::permission::Permissions;
 use casement_domain::pool::{ImmediateLease, PoolFiller, PoolRepository as _, PoolStored, WaitQueue as _};
 use casement_domain::profile::{
     LoadedProfile, Profile, ProfileDeleted, ProfileFilter, ProfileRenamed, ProfileRepository as _, ProfileStored,
@@ -48,7 +49,12 @@ fn scoped() -> Scope {
 }
 
 fn of(project: ProjectId) -> Scope {
-    Scope { project: Project { id: project, ..testing::project() }, unscoped: false, organization_wide: true }
+    Scope {
+        project: Project { id: project, ..testing::project() },
+        unscoped: false,
+        organization_wide: true,
+        permissions: Permissions::ALL,
+    }
 }
 
 async fn stored(world: &World) -> Result<PgProfiles, Fault> {
@@ -129,7 +135,7 @@ async fn with_legacy(world: &World) -> Result<(PgProfiles, Scope), Fault> {
     let profiles = PgProfiles::new(world.db.database().clone());
     let projects = PgProjects::new(world.db.database().clone());
     let default = projects.default_of(testing::organization_id()).await?;
-    let scope = Scope { project: default, unscoped: true, organization_wide: true };
+    let scope = Scope { project: default, unscoped: true, organization_wide: true, permissions: Permissions::ALL };
     let own = |n, name| Profile { project: Some(scope.project_id()), ..profile(n, name) };
     let legacy = |n, name| Profile { project: None, ..profile(n, name) };
     assert_eq!(profiles.create(&legacy(1, "old"), 10).await?, ProfileStored::Yes);
@@ -172,6 +178,7 @@ async fn what_is_of_no_project_is_seen_by_who_names_none_and_comes_second() -> T
         },
         unscoped: true,
         organization_wide: true,
+        permissions: Permissions::ALL,
     };
     assert_eq!(find(&strangers, IdOrName::Id(id(2))).await?, None, "of another organization");
 

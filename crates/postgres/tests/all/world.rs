@@ -71,6 +71,7 @@ pub(crate) fn key(n: u32) -> Result<ApiKey, Fault> {
         expires_at: None,
         deleted_at: None,
         for_deployment: false,
+        policy: None,
     })
 }
 

@@ -16,6 +16,7 @@ use crate::auth_connection::{
 };
 use crate::credential::{NewCredential, Route, Sites};
 use crate::ids::SessionId;
+use crate::permission::Permissions;
 use crate::session::{IdOrName, SessionState};
 use crate::store_error::StoreError;
 
@@ -105,7 +106,7 @@ impl FlowRunner {
         };
         let project = self.deps.projects.find(connection.organization, connection.project).await?;
         let Some(project) = project else { return Ok(None) };
-        let scope = Scope { project, unscoped: false, organization_wide: false };
+        let scope = Scope { project, unscoped: false, organization_wide: false, permissions: Permissions::ALL };
         match (&connection.settings.credential, &connection.credential) {
             // A provider stores its values itself.
             (Some(CredentialRef::Item { .. } | CredentialRef::Auto { .. } | CredentialRef::AutoAny), _) => Ok(None),

@@ -6,6 +6,7 @@ use crate::auth_connection::{AuthConnection, Flow, FlowError, FlowFailure};
 use crate::browser::BrowserPolicy;
 use crate::ids::BrowserId;
 use crate::login_page::{Act, LoginPageError, Reading};
+use crate::permission::Permissions;
 use crate::profile::ProfileRequest;
 use crate::reference::Reference;
 use crate::session::{CreateSessionError, EndSessionError, Session, SessionEvent, SessionRequest, SessionState};
@@ -45,7 +46,7 @@ impl FlowRunner {
         let Some(project) = project else {
             return Ok(Err(FlowFailure::new(FlowError::Internal, "the project was deleted")));
         };
-        let scope = Scope { project, unscoped: true, organization_wide: false };
+        let scope = Scope { project, unscoped: true, organization_wide: false, permissions: Permissions::ALL };
         let profile = Reference { id: Some(connection.profile.to_string()), name: None };
         let request = SessionRequest {
             // A person may have to see the browser.

@@ -56,10 +56,9 @@ impl Sessions {
         scope.writable()?;
         let mut request = request.parse()?;
         request.shape.extensions =
-            resolve::<CreateSessionError>(&*self.deps.extensions, scope.project_id(), &request.extensions).await?;
+            resolve::<CreateSessionError>(&*self.deps.extensions, scope, &request.extensions).await?;
         if let Some(requested) = &request.proxy {
-            request.shape.proxy =
-                Some(self.deps.proxies.resolve::<CreateSessionError>(scope.project_id(), requested).await?);
+            request.shape.proxy = Some(self.deps.proxies.resolve::<CreateSessionError>(scope, requested).await?);
         }
         if let Some(requested) = &request.profile {
             request.shape.profile = Some(self.profile::<CreateSessionError>(scope, requested).await?);

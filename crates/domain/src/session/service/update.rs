@@ -42,7 +42,7 @@ impl Sessions {
             None => None,
             Some(None) => Some((None, Route::Direct)),
             Some(Some(requested)) => {
-                let id = self.deps.proxies.resolve::<UseSessionError>(scope.project_id(), requested).await?;
+                let id = self.deps.proxies.resolve::<UseSessionError>(scope, requested).await?;
                 let route = self.deps.proxies.prepare(Some(id)).await;
                 Some((Some(id), route.map_err(|error| UseSessionError::Engine(error.into()))?))
             }

@@ -8,6 +8,7 @@ use casement_domain::{
     api_key::{ApiKey, ApiKeyRepository, KeySecret, KeyWithHash, MockApiKeyRepository},
     name::LabelName,
     page::{Listed, Page},
+    permission::{Policy, Statement},
     project::{MockProjectRepository, Project},
     testing::{NOON, organization_id, project, project_id},
 };
@@ -64,6 +65,7 @@ impl Key {
             expires_at: None,
             deleted_at: matches!(self, Self::Revoked).then_some(NOON),
             for_deployment: false,
+            policy: None,
         };
         KeyWithHash { key, project_deleted: false, home: None }
     }
@@ -74,6 +76,26 @@ pub(in crate::api) fn default_keys() -> MockApiKeyRepository {
     keys.expect_find().returning(|id| {
         let keys = [Key::Organization, Key::OtherProject, Key::Revoked];
         Ok(keys.into_iter().find(|key| key.id() == id).map(Key::stored))
+    });
+    keys
+}
+
+/// Returns the keys of the tests, of which the organization's key has a policy of these actions and resources.
+pub(in crate::api) fn keys_with_policy(statements: &[(&str, &str)]) -> MockApiKeyRepository {
+    let parsed = statements.iter().map(|(action, resource)| Statement::parse(action, resource).unwrap());
+    let policy = Policy::new(parsed.collect()).unwrap();
+    keys_after(move |key| key.policy = Some(policy.clone()))
+}
+
+/// Returns the keys of the tests, of which the organization's key is changed.
+pub(in crate::api) fn keys_after(change: impl Fn(&mut ApiKey) + Send + Sync + 'static) -> MockApiKeyRepository {
+    let mut keys = MockApiKeyRepository::new();
+    keys.expect_find().returning(move |id| {
+        let mut stored = [Key::Organization, Key::OtherProject].into_iter().find(|key| key.id() == id).map(Key::stored);
+        if let Some(stored) = stored.as_mut().filter(|_| id == Key::Organization.id()) {
+            change(&mut stored.key);
+        }
+        Ok(stored)
     });
     keys
 }

@@ -21,7 +21,7 @@ use tokio::{
 use self::reply::is_complete;
 pub(super) use self::{
     fakes::{ARCHIVE, Trail},
-    keys::{Key, default_keys, other_project, projects},
+    keys::{Key, default_keys, keys_after, keys_with_policy, other_project, projects},
     ports::Ports,
     reply::{Reply, request},
 };
