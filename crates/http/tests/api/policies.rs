@@ -101,6 +101,10 @@ async fn an_empty_policy_refuses_every_relay_and_every_direct_path() {
         let reply = api.request("GET", &format!("/vm/{ID}/{tail}"), &upgrade, "").await;
         assert!(is_refused(&reply), "{tail}: {reply}");
     }
+    for path in ["/connect", "/connect/json", "/json/version", "/json/list", "/wd/hub/session/abc/url"] {
+        let reply = api.request("GET", path, &[&key], "").await;
+        assert!(is_refused(&reply), "{path}: {reply}");
+    }
     for (method, tail) in [("POST", "wd/session"), ("DELETE", "wd/session/abc"), ("GET", "curl/raw?url=http://x.test/")]
     {
         let reply = api.request(method, &format!("/vm/{ID}/{tail}"), &[&key], "").await;
