@@ -1,9 +1,9 @@
 //! The resources of the API.
 
 use crate::{
-    api_key, audit, auth_connection, auth_context, computer, connect, credential, credential_provider, curl, deployment,
-    entitlements, extension, fs, invocation, operation::Operations, operational, pool, process, profile, project,
-    proxy, replay, script, session, session_log, telemetry, wd_hub,
+    api_key, audit, auth_connection, auth_context, computer, connect, credential, credential_provider, curl,
+    deployment, entitlements, extension, fs, invocation, operation::Operations, operational, pool, process, profile,
+    project, proxy, replay, script, session, session_log, telemetry, wd_hub,
 };
 
 /// The functions that declare the operations of each resource.

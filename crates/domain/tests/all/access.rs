@@ -150,6 +150,6 @@ fn an_archived_project_is_read_but_takes_nothing_new() {
 async fn a_key_with_a_policy_is_no_key_of_the_whole_organization() {
     let everything = Policy::new(vec![Statement::parse("*", "*").expect("a statement")]).expect("a policy");
     let caller = Caller { permissions: Some(everything).into(), ..caller(None) };
-    let scope = access().resolve(&caller, None).await.expect("the default project");
+    let scope = access().resolve(&caller, NamedProject::default()).await.expect("the default project");
     assert_eq!((scope.unscoped, scope.organization_wide, scope.sees_rows_without_project()), (true, false, false));
 }
