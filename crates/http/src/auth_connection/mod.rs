@@ -5,6 +5,12 @@ mod input;
 mod record;
 mod stream;
 
+use casement_domain::{
+    AuthConnectionId,
+    access::Scope,
+    permission::{Action, Kind, Verb},
+};
+
 pub(crate) use self::{handlers::Accepted as Submitted, input::SubmitBody, record::live_view_url};
 use self::{
     handlers::{
@@ -65,4 +71,10 @@ pub(crate) fn operations(api: &mut Operations) {
         .summary("Lists what happened to an auth connection, newest first.")
         .query::<TimelineParams>()
         .returns_page::<TimelineBody>();
+}
+
+/// Returns whether a caller with this scope may log in: then it may also have the URLs of a running login.
+fn may_use(scope: &Scope, connection: AuthConnectionId) -> bool {
+    let target = scope.target(Kind::AuthConnections, connection.ulid());
+    scope.permissions.allows(Action::new(Kind::AuthConnections, Verb::Use), target)
 }

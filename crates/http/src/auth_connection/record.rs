@@ -1,17 +1,16 @@
 //! The record of an auth connection, and the parts of it that the stream and the login page use too.
 
-use casement_domain::AuthConnectionId;
 use casement_domain::access::Scope;
 use casement_domain::auth_connection::{
     AuthConnection, CredentialRef, Flow, FlowKind, FlowStatus, FlowStep, Reauth, RequestedChoice, RequestedField,
     TimelineEvent,
 };
 use casement_domain::login_page::{ChoiceKind, InputKind, MfaKind};
-use casement_domain::permission::{Action, Kind, Verb};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::may_use;
 use crate::{answer::Moment, error::ApiError, session::Urls, state::Api};
 
 /// An auth connection, which keeps a profile logged in to a site.
@@ -336,12 +335,6 @@ pub(crate) async fn live_view_url(api: &Api, flow: &Flow) -> Option<String> {
     }
     let session = api.services.sessions.active(flow.session).await.ok()?;
     Some(Urls::new(&api.public_url, &api.services.tokens, &session).live_view())
-}
-
-/// Returns whether a caller with this scope may log in: then it may also have the URLs of a running login.
-pub(super) fn may_use(scope: &Scope, connection: AuthConnectionId) -> bool {
-    let target = scope.target(Kind::AuthConnections, connection.ulid());
-    scope.permissions.allows(Action::new(Kind::AuthConnections, Verb::Use), target)
 }
 
 impl FlowFacts {

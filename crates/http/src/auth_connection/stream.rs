@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use super::record::{FlowFacts, may_use};
+use super::{may_use, record::FlowFacts};
 use crate::{
     answer::{Answer, Moment},
     error::{ApiError, ErrorBody},
