@@ -39,7 +39,7 @@ pub struct EngineConfig {
     pub uid_base: u32,
     /// As root: the number of sandboxes' users, which limits the number of browsers.
     pub uid_count: u32,
-    /// The memory limit of one browser in bytes, including everything in its sandbox but files.
+    /// The memory limit in bytes of a browser whose shape names none, including everything in its sandbox but files.
     pub memory_bytes: u64,
     /// The disk limit of one sandbox in bytes: half in its home directory, half in `/tmp`.
     pub disk_bytes: u64,

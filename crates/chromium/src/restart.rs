@@ -71,7 +71,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let running = self.running(id)?;
         let picture = u64::from(viewport.width) * u64::from(viewport.height) * BYTES_PER_PIXEL;
-        let max = self.0.config.memory_bytes / MAX_FRAMEBUFFER_SHARE;
+        let max = running.memory_bytes / MAX_FRAMEBUFFER_SHARE;
         if picture > max {
             let pixels = max / BYTES_PER_PIXEL;
             return Err(EngineError::OutOfRange(format!("sessions here have the memory for at most {pixels} pixels")));

@@ -48,7 +48,7 @@ impl SessionRepository for Memory {
         if state.is_taken(session) {
             return Ok(Created::NameTaken);
         }
-        if let Err(limit) = state.admit(&self.caps, CapacityRequest::Session) {
+        if let Err(limit) = state.admit(&self.caps, CapacityRequest::Session { places: session.shape.places() }) {
             return Ok(Created::LimitExceeded(limit));
         }
         state.sessions.insert(session.id, session.clone());

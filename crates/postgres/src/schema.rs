@@ -152,6 +152,8 @@ diesel::table! {
         refresh_on_profile_update -> Bool,
         telemetry -> Nullable<Array<Text>>,
         generation -> Int8,
+        memory_mib -> Nullable<Int4>,
+        memory_places -> Int4,
     }
 }
 
@@ -187,6 +189,8 @@ diesel::table! {
         telemetry -> Nullable<Array<Text>>,
         invocation_id -> Nullable<Uuid>,
         for_login -> Bool,
+        memory_mib -> Nullable<Int4>,
+        memory_places -> Int4,
     }
 }
 
@@ -211,6 +215,8 @@ diesel::table! {
         profile_version_id -> Nullable<Uuid>,
         save_profile -> Bool,
         generation -> Int8,
+        memory_mib -> Nullable<Int4>,
+        memory_places -> Int4,
     }
 }
 

@@ -181,8 +181,9 @@ impl SessionRepository for PgSessions {
             }
             let used = usage::of(connection, owner.id, organization, None).await?;
             let caps = owner.caps_in_force(&held);
+            let ask = CapacityRequest::Session { places: session.shape.places() };
             if let Err(refused) =
-                admit((&caps, used.project), (&held.caps, used.organization), CapacityRequest::Session)
+                admit((&caps, used.project), (&held.caps, used.organization), ask)
             {
                 return Ok(Created::LimitExceeded(refused));
             }

@@ -136,7 +136,7 @@ async fn engine(
     sandbox_egress: Arc<SandboxEgress>,
 ) -> anyhow::Result<Engine> {
     let mut config = EngineConfig::discover(data_dir.path().to_owned())?;
-    config.memory_bytes = settings.session_memory << 20;
+    config.memory_bytes = settings.browsers.installation().memory.default.bytes();
     config.disk_bytes = settings.session_disk << 20;
     config.telemetry_addresses = match settings.telemetry_urls {
         TelemetryUrls::Full => Addresses::Full,

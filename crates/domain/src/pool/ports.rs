@@ -5,7 +5,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::{Generation, Growth, Observed, Pool, PoolCounts};
 use crate::audit::AuditEntry;
-use crate::browser::{Browser, StartUrl};
+use crate::browser::{Browser, BrowserRegion, StartUrl};
 use crate::clock::MonotonicTime;
 use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, SessionId, TicketId};
 use crate::name::LabelName;
@@ -54,6 +54,8 @@ pub struct PoolFilter {
     pub name: Option<String>,
     /// A substring of the name, compared without case.
     pub query: Option<String>,
+    /// The region; any other than the installation's has no pools. Repositories ignore it.
+    pub region: Option<BrowserRegion>,
 }
 
 /// The fencing number of a pool's leader; a higher number overrides a lower one.

@@ -32,6 +32,11 @@ pub(crate) struct CreateBrowser {
     pub(crate) timeout_seconds: Option<i64>,
     /// The profile to load.
     pub(crate) profile: Option<Profile>,
+    /// The memory of the browser: `1GiB`, `2GiB`, `4GiB`, `8GiB` or `16GiB`. Default: the node's. A session of more than
+    /// the default counts as its multiple in the limits of sessions.
+    pub(crate) memory: Option<String>,
+    /// The region: `us-east`, `us-west`, `eu-west` or `ap-southeast`. Only the installation's own is accepted.
+    pub(crate) region: Option<String>,
     /// A proxy of the project, by id or name.
     pub(crate) proxy_id: Option<String>,
     /// Extensions of the project, loaded in this order.
@@ -185,6 +190,8 @@ impl CreateBrowser {
             start_url: self.start_url,
             tags: self.tags,
             telemetry: config_request(self.telemetry, &mut fields),
+            memory: self.memory,
+            region: self.region,
             profile: self.profile.map(Into::into),
             proxy: self.proxy_id,
             extensions: self.extensions.unwrap_or_default().into_iter().map(Into::into).collect(),
@@ -217,6 +224,9 @@ pub(crate) struct UpdateBrowser {
     disable_default_proxy: Option<bool>,
     /// The profile to load, if none is loaded yet.
     profile: Option<Profile>,
+    /// An absolute URL to open after all other changes; `""` leaves the page. The response does not wait for the
+    /// navigation.
+    start_url: Option<String>,
     /// The new size of the display.
     viewport: Option<ViewportInput>,
 }
@@ -234,6 +244,7 @@ impl UpdateBrowser {
             telemetry: config_request(self.telemetry, &mut fields),
             profile: self.profile.map(Into::into),
             proxy: self.proxy_id,
+            start_url: self.start_url,
         };
         checked(request, fields, SessionUpdateRequest::parse)
     }

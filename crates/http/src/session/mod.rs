@@ -9,7 +9,7 @@ use self::{
     input::{CreateBrowser, UpdateBrowser},
 };
 pub(crate) use self::{
-    handlers::{delete_browser, get_browser, list_browsers, update_browser},
+    handlers::{delete_browser, get_browser, list_browsers, region, update_browser},
     input::{Reference, Telemetry, ViewportInput, checked, config_request, policy},
     record::{Captured, SessionBody, Urls, Viewport},
 };

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use casement_domain::{
-    SessionId, browser,
+    SessionId,
+    browser::{self, Installation},
     profile::Profile,
     session::Session,
     telemetry::{Capture, Category},
@@ -37,6 +38,12 @@ pub(crate) struct SessionBody {
     browser_live_view_url: String,
     headless: bool,
     stealth: bool,
+    /// The memory of the browser: the largest of these sizes that its limit reaches, `1GiB` also below that.
+    #[schema(value_type = String)]
+    memory: &'static str,
+    /// The region of the installation.
+    #[schema(value_type = String)]
+    region: &'static str,
     gpu: bool,
     kiosk_mode: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -190,7 +197,12 @@ impl<'a> Urls<'a> {
 }
 
 impl SessionBody {
-    pub(crate) fn new(session: Session, profile: Option<Profile>, urls: &Urls<'_>, now: OffsetDateTime) -> Self {
+    pub(crate) fn new(
+        session: Session,
+        profile: Option<Profile>,
+        urls: &Urls<'_>,
+        (installation, now): (&Installation, OffsetDateTime),
+    ) -> Self {
         let uptime = session.uptime(now).whole_milliseconds();
         Self {
             session_id: session.id.to_string(),
@@ -201,6 +213,8 @@ impl SessionBody {
             browser_live_view_url: urls.live_view(),
             headless: session.shape.headless,
             stealth: session.shape.stealth,
+            memory: session.shape.memory.map_or(installation.memory.default, |memory| memory.limit).name(),
+            region: installation.region.as_str(),
             gpu: false,
             kiosk_mode: session.shape.kiosk_mode,
             name: session.name.map(|name| name.to_string()),

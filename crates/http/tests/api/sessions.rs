@@ -50,7 +50,7 @@ async fn a_session_is_created_with_its_whole_record() {
          \"webdriver_ws_url\":\"wss://casement.test/vm/00000000000000000000000001/webdriver?jwt=…\",\
          \"base_url\":\"https://casement.test/vm/00000000000000000000000001\",\
          \"browser_live_view_url\":\"https://casement.test/live/00000000000000000000000001?jwt=…\",\
-         \"headless\":false,\"stealth\":false,\"gpu\":false,\"kiosk_mode\":false,\"name\":\"first\",\"timeout_seconds\":60,\
+         \"headless\":false,\"stealth\":false,\"memory\":\"2GiB\",\"region\":\"us-east\",\"gpu\":false,\"kiosk_mode\":false,\"name\":\"first\",\"timeout_seconds\":60,\
          \"viewport\":{\"width\":1920,\"height\":1080,\"refresh_rate\":25},\"start_url\":\"https://x.test/\",\
          \"tags\":{\"a\":\"b\"},\"usage\":{\"uptime_ms\":0}}"
     );
@@ -143,6 +143,31 @@ async fn unsupported_options_are_refused_and_never_ignored() {
     let reply = TestApi::start(Ports::default()).post("/browsers", &json!({ "gpu": true })).await;
     assert_eq!((reply.status, &*reply.code()), (400, "not_supported"));
     assert!(reply.json()["message"].as_str().unwrap().starts_with("gpu"), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_region_of_the_installation_is_accepted() {
+    let api = TestApi::start(startable());
+    assert_eq!(api.post("/browsers", json!({ "region": "us-east" })).await.status, 201);
+    let reply = api.post("/browsers", json!({ "region": "eu-west" })).await;
+    assert_eq!(
+        reply.to_string(),
+        "400\n{\"code\":\"not_supported\",\"message\":\"region: this installation is in us-east\"}"
+    );
+    let reply = api.post("/browsers", json!({ "region": "local" })).await;
+    assert_eq!(reply.details(), ["not_allowed: region: must be one of us-east, us-west, eu-west, ap-southeast"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_another_region_is_empty() {
+    let mut ports = Ports::default();
+    ports.sessions.expect_list().returning(|_, _, page| Ok(page.cut(vec![session(1)])));
+    let api = TestApi::start(ports);
+    for (query, expected) in [("?region=us-east", 1), ("?region=", 1), ("?region=us-west", 0)] {
+        let listed = api.get(&format!("/browsers{query}")).await.json();
+        assert_eq!(listed.as_array().map(Vec::len), Some(expected), "{query}");
+    }
+    assert_eq!(api.get("/browsers?region=x").await.status, 400);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use casement_domain::{
         MockFlowChangeNotifier,
     },
     blob::MockBlobStore,
-    browser::{MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers},
+    browser::{Installation, MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers},
     computer::{Computers, MockComputer},
     credential::{CredentialDeps, Credentials, MockCredentialRepository},
     credential_provider::{
@@ -159,6 +159,7 @@ impl Common {
         };
         let sessions = Sessions::new(SessionDeps {
             node: node_id(),
+            installation: Installation::default(),
             sessions: session_rows.clone(),
             browsers: Arc::new(take(&mut ports.browsers)),
             engine: engine.clone(),
@@ -209,6 +210,7 @@ impl Ports {
     fn pool_deps(&mut self, common: &Common) -> PoolDeps {
         PoolDeps {
             node: node_id(),
+            installation: Installation::default(),
             pools: Arc::new(take(&mut self.pools)),
             sessions: common.session_rows.clone(),
             wait_queue: Arc::new(SlowQueue {
