@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
 use crate::fault::{failed, not_started, start_failure};
+use crate::locales::LocaleFolder;
 use crate::restart::is_held;
 use crate::running::{AGENT_SOCKET, BrowserSlot, Running, Starting};
 
@@ -132,6 +133,7 @@ impl Engine {
 
     async fn start_sandbox(&self, launch: &Launch, starting: &Starting) -> Result<(Running, Started), EngineError> {
         let (id, started_at) = (launch.id, Instant::now());
+        self.check_location(launch.shape.location)?;
         let nonce = random_hex().map_err(|error| preparation_failed(id, &error))?;
         let sandbox = {
             let _making = self.0.start_lock.read().await;
@@ -184,7 +186,7 @@ impl Engine {
             listeners: Vec::new(),
             network: None,
             read_only: config.read_only(),
-            read_only_at: config.script_runner().into_iter().collect(),
+            read_only_at: self.0.locales.iter().flat_map(LocaleFolder::mounts).chain(config.script_runner()).collect(),
             memory_bytes: self.memory_bytes(&launch.shape),
             tmpfs_bytes: config.disk_bytes / 2,
             max_processes: config.max_processes,
@@ -204,6 +206,7 @@ impl Engine {
             stealth: shape.stealth,
             kiosk_mode: shape.kiosk_mode,
             held: is_held(shape),
+            location: self.agent_location(shape.location),
             keeps_profile: shape.profile.is_some_and(|profile| profile.save_changes),
             chromium: config.chromium.clone(),
             chromedriver: config.chromedriver.clone(),

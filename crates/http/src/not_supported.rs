@@ -53,8 +53,6 @@ const FIELDS: &[Parameter] = &[
     parameter("browser", &[CREATE_CONNECTION, UPDATE_CONNECTION, LOGIN]),
     parameter("browser_telemetry", &[CREATE_CONNECTION, UPDATE_CONNECTION, LOGIN]),
     Parameter { name: "skill_mode", accepted: "disabled", operations: &[LOGIN] },
-    parameter("profile", &[ACQUIRE]),
-    parameter("location", &[CREATE_SESSION, UPDATE_SESSION]),
     parameter("video_memory", &[CREATE_SESSION]),
     parameter("vaults", &[CREATE_SESSION]),
     parameter("telemetry.storage", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),

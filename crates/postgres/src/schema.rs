@@ -154,6 +154,8 @@ diesel::table! {
         generation -> Int8,
         memory_mib -> Nullable<Int4>,
         memory_places -> Int4,
+        time_zone -> Nullable<Text>,
+        locale -> Nullable<Text>,
     }
 }
 
@@ -191,6 +193,8 @@ diesel::table! {
         for_login -> Bool,
         memory_mib -> Nullable<Int4>,
         memory_places -> Int4,
+        time_zone -> Nullable<Text>,
+        locale -> Nullable<Text>,
     }
 }
 
@@ -217,6 +221,8 @@ diesel::table! {
         generation -> Int8,
         memory_mib -> Nullable<Int4>,
         memory_places -> Int4,
+        time_zone -> Nullable<Text>,
+        locale -> Nullable<Text>,
     }
 }
 

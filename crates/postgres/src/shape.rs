@@ -21,6 +21,8 @@ macro_rules! shape_columns {
                 save_profile: bool,
                 memory_mib: Option<$crate::column::Column<u32>>,
                 memory_places: $crate::column::Column<u32>,
+                time_zone: Option<$crate::column::Column<casement_domain::browser::TimeZone>>,
+                locale: Option<$crate::column::Column<casement_domain::browser::Locale>>,
             }
         }
 
@@ -42,6 +44,8 @@ macro_rules! shape_columns {
                     save_profile: shape.profile.is_some_and(|profile| profile.save_changes),
                     memory_mib: shape.memory.map(|memory| Column(memory.limit.mib)),
                     memory_places: Column(shape.places()),
+                    time_zone: shape.location.time_zone.map(Column),
+                    locale: shape.location.locale.map(Column),
                 }
             }
 
@@ -67,6 +71,10 @@ macro_rules! shape_columns {
                         limit: casement_domain::browser::Memory { mib: mib.0 },
                         places: self.memory_places.0,
                     }),
+                    location: casement_domain::browser::Location {
+                        time_zone: self.time_zone.map(|zone| zone.0),
+                        locale: self.locale.map(|locale| locale.0),
+                    },
                 })
             }
         }

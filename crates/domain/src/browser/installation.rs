@@ -1,6 +1,6 @@
 //! What all browsers of an installation have in common.
 
-use super::{BrowserRegion, Memory, MemoryBounds};
+use super::{BrowserRegion, Memory, MemoryBounds, TimeZone};
 use crate::session::NotSupported;
 
 /// What the operator sets for all browsers.
@@ -10,13 +10,15 @@ pub struct Installation {
     pub region: BrowserRegion,
     /// The memory limits of browsers.
     pub memory: MemoryBounds,
+    /// The time zone of browsers for which none is requested.
+    pub time_zone: TimeZone,
 }
 
 impl Default for Installation {
-    /// Browsers of 2 GiB, and of at most 16 GiB, in the default region.
+    /// Browsers of 2 GiB, and of at most 16 GiB, in the default region and in UTC.
     fn default() -> Self {
         let memory = MemoryBounds { default: Memory { mib: 2048 }, max: Memory { mib: 16_384 } };
-        Self { region: BrowserRegion::default(), memory }
+        Self { region: BrowserRegion::default(), memory, time_zone: TimeZone::UTC }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Browsers: each runs in a sandbox, and a session is one use of it.
 
 mod installation;
+mod location;
 mod memory;
 mod model;
 mod policy;
@@ -10,6 +11,7 @@ mod transitions;
 mod viewport;
 
 pub use installation::Installation;
+pub use location::{Locale, Location, LocationChange, LocationRequest, TimeZone};
 pub use memory::{Memory, MemoryBounds, ReservedMemory};
 pub use model::{Browser, BrowserState, Shape, StartUrl};
 pub use policy::BrowserPolicy;

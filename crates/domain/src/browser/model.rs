@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use super::{BrowserPolicy, ReservedMemory, Viewport};
+use super::{BrowserPolicy, Location, ReservedMemory, Viewport};
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId, SessionId};
 use crate::profile::LoadedProfile;
@@ -29,6 +29,8 @@ pub struct Shape {
     pub profile: Option<LoadedProfile>,
     /// The memory; `None`: the node's default, of a pool or of a browser that an earlier version has started.
     pub memory: Option<ReservedMemory>,
+    /// The time zone and the locale. Those of a running browser can be changed.
+    pub location: Location,
 }
 
 impl Shape {

@@ -224,7 +224,8 @@ mod tests {
         let project = Caps { concurrent_sessions: Some(1), ..NONE };
         let organization = Caps { concurrent_sessions: Some(1), ..NONE };
         let usage = Usage { on_demand: 1, ..Usage::default() };
-        let refused = admit((&project, usage), (&organization, usage), CapacityRequest::Session { places: 1 }).expect_err("full");
+        let refused =
+            admit((&project, usage), (&organization, usage), CapacityRequest::Session { places: 1 }).expect_err("full");
         assert_eq!(refused.limit, Limit::ProjectSessions);
     }
 
@@ -243,7 +244,8 @@ mod tests {
         let refused =
             admit((&caps, usage), (&NONE, usage), CapacityRequest::resized(2, 6, 5)).expect_err("one too many");
         assert_eq!((refused.value, refused.used, refused.requested), (5, 5, 1));
-        let refused = admit((&caps, usage), (&NONE, usage), CapacityRequest::Session { places: 1 }).expect_err("five are leased");
+        let refused =
+            admit((&caps, usage), (&NONE, usage), CapacityRequest::Session { places: 1 }).expect_err("five are leased");
         assert_eq!((refused.value, refused.used, refused.requested), (5, 5, 1));
     }
 

@@ -11,6 +11,7 @@ use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, SessionId
 use crate::name::LabelName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
+use crate::profile::LoadedProfile;
 use crate::session::{IdOrName, Session, Tags};
 use crate::store_error::{Replaced, StoreError};
 use crate::telemetry::Capture;
@@ -150,6 +151,8 @@ pub struct LeaseRequest {
     pub tags: Tags,
     /// The telemetry capture of the session.
     pub telemetry: Option<Capture>,
+    /// The profile that is loaded after the lease. Repositories ignore it.
+    pub profile: Option<LoadedProfile>,
 }
 
 /// The browser that a lease with its audit record takes, as the caller knows it.

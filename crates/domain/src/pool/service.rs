@@ -126,6 +126,11 @@ impl Pools {
         Ok(())
     }
 
+    /// Returns the memory of the browsers that a pool starts.
+    fn memory_of(&self, config: &PoolConfig) -> Memory {
+        config.shape.memory.map_or(self.deps.installation.memory.default, |memory| memory.limit)
+    }
+
     async fn extensions(&self, scope: &Scope, requested: &[Reference]) -> Result<Vec<ExtensionId>, UseCaseError> {
         resolve(&*self.deps.extensions, scope.project_id(), requested).await
     }
@@ -224,7 +229,7 @@ impl Pools {
             let (name, mut config) = update.input.clone().parse_onto(&current.config)?;
             self.deps.installation.check_region(update.input.requested_region())?;
             self.set_memory(&mut config, update.input.requested_memory())?;
-            let is_resized = config.shape.memory != current.config.shape.memory;
+            let is_resized = self.memory_of(&config) != self.memory_of(&current.config);
             if let Some(requested) = &update.input.extensions {
                 config.shape.extensions = self.extensions(scope, requested).await?;
             }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::browser::{BrowserPolicy, BrowserRegion, Memory, Shape, StartUrl, Viewport};
+use crate::browser::{
+    BrowserPolicy, BrowserRegion, Location, LocationChange, LocationRequest, Memory, Shape, StartUrl, Viewport,
+};
 use crate::extension::references;
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::InvocationId;
@@ -105,6 +107,8 @@ pub struct SessionRequest {
     pub tags: Option<BTreeMap<String, String>>,
     /// The telemetry configuration. Default: off.
     pub telemetry: Option<telemetry::ConfigRequest>,
+    /// The time zone and the locale. Default: the installation's time zone, and English of the United States.
+    pub location: Option<LocationRequest>,
     /// The memory of the browser. Default: the node's.
     pub memory: Option<String>,
     /// The region. Default: the installation's.
@@ -188,6 +192,7 @@ pub fn shape(
         proxy: None,
         profile: None,
         memory: None,
+        location: Location::default(),
     }
 }
 
@@ -221,9 +226,11 @@ impl SessionRequest {
         }
         let name = fields.take_optional("name", self.name, |text| LabelName::parse_in_path(&text));
         let timeout = fields.take_optional("timeout_seconds", self.timeout_seconds, timeout_seconds);
-        let shape =
+        let mut shape =
             shape(&mut fields, (self.headless, self.stealth, self.kiosk_mode), self.viewport, self.browser_policy);
         let start_url = fields.take_optional("start_url", self.start_url, |text| StartUrl::parse(&text));
+        let location = fields.take_optional("location", self.location, |location| location.parse());
+        shape.location = location.unwrap_or_default().onto(Location::default());
         let memory = fields.take_optional("memory", self.memory.as_deref(), Memory::parse);
         let region = fields.take_optional("region", self.region.as_deref(), BrowserRegion::parse);
         fields.take_optional("profile", self.profile.as_ref(), |profile| profile.which.parse());
@@ -272,6 +279,8 @@ pub struct SessionUpdateRequest {
     pub proxy: Option<Option<String>>,
     /// The URL to open after all other changes; an empty one opens nothing.
     pub start_url: Option<String>,
+    /// The change of the time zone and the locale, before the URL is opened.
+    pub location: Option<LocationRequest>,
 }
 
 /// The checked request to change a session. `None` leaves a value unchanged.
@@ -291,6 +300,8 @@ pub struct SessionUpdate {
     pub telemetry: Option<telemetry::ConfigRequest>,
     /// The URL to open after all other changes.
     pub start_url: Option<StartUrl>,
+    /// The change of the time zone and the locale.
+    pub location: Option<LocationChange>,
 }
 
 impl SessionUpdateRequest {
@@ -308,6 +319,7 @@ impl SessionUpdateRequest {
         fields.take_optional("profile", self.profile.as_ref(), |profile| profile.which.parse());
         let start_url = self.start_url.as_deref().filter(|text| !text.is_empty());
         let start_url = fields.take_optional("start_url", start_url, StartUrl::parse);
+        let location = fields.take_optional("location", self.location, |location| location.parse());
         // The result depends on the current capture, but a contradiction within the request is found here.
         fields.take("telemetry", telemetry::on_change(self.telemetry.as_ref(), None));
         fields.finish()?;
@@ -319,6 +331,7 @@ impl SessionUpdateRequest {
             profile: self.profile,
             telemetry: self.telemetry,
             start_url,
+            location,
         })
     }
 }

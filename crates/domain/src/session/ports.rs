@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use time::OffsetDateTime;
 
 use super::{EndReason, IdOrName, Session, SessionUpdate, StatusFilter};
-use crate::browser::{Browser, BrowserRegion, Viewport};
+use crate::browser::{Browser, BrowserRegion, Location, Viewport};
 use crate::ids::{BrowserId, InvocationId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, SessionId};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
@@ -105,6 +105,9 @@ pub trait SessionRepository: Send + Sync {
 
     /// Stores the proxy of an active session. Returns `false` if the session is no longer active.
     async fn set_proxy(&self, id: SessionId, proxy: Option<ProxyId>) -> Result<bool, StoreError>;
+
+    /// Stores the location of an active session and of its browser. Returns `false` if the session is no longer active.
+    async fn set_location(&self, id: SessionId, location: Location) -> Result<bool, StoreError>;
 
     /// Stores the telemetry capture of an active session. Returns `false` if the session is no longer active.
     async fn set_telemetry(&self, id: SessionId, telemetry: Option<Capture>) -> Result<bool, StoreError>;

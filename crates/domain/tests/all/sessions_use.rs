@@ -132,7 +132,9 @@ async fn an_update_with_an_invalid_start_url_changes_nothing() {
     };
     let error = World::default().build().sessions.update(&scope(), "one", update).await.expect_err("refused");
     match error {
-        UpdateSessionError::Use(UseSessionError::Invalid(invalid)) => assert_eq!(invalid.fields()[0].field, "start_url"),
+        UpdateSessionError::Use(UseSessionError::Invalid(invalid)) => {
+            assert_eq!(invalid.fields()[0].field, "start_url")
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -10,7 +10,7 @@ use self::{
 };
 pub(crate) use self::{
     handlers::{delete_browser, get_browser, list_browsers, region, update_browser},
-    input::{Reference, Telemetry, ViewportInput, checked, config_request, policy},
+    input::{Profile, Reference, Telemetry, ViewportInput, checked, config_request, policy},
     record::{Captured, SessionBody, Urls, Viewport},
 };
 use crate::{

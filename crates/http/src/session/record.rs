@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use casement_domain::{
     SessionId,
-    browser::{self, Installation},
+    browser::{self, Installation, Locale},
     profile::Profile,
     session::Session,
     telemetry::{Capture, Category},
@@ -44,6 +44,8 @@ pub(crate) struct SessionBody {
     /// The region of the installation.
     #[schema(value_type = String)]
     region: &'static str,
+    /// The time zone and the locale of pages and workers.
+    location: Location,
     gpu: bool,
     kiosk_mode: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,6 +58,9 @@ pub(crate) struct SessionBody {
     /// The present record of the profile that the session has loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<ProfileBody>,
+    /// Whether the state of the session is saved into the profile when it ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile_save_changes: Option<bool>,
     /// The id of the proxy of the session's traffic.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_id: Option<String>,
@@ -94,6 +99,36 @@ impl From<Capture> for Captured {
     fn from(capture: Capture) -> Self {
         let switch = |category: Category| (category.as_str(), Switch { enabled: capture.includes(category) });
         Self { browser: Category::ALL.into_iter().map(switch).collect() }
+    }
+}
+
+/// The time zone and the locale of a session.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BrowserLocation)]
+struct Location {
+    /// The BCP 47 tag.
+    #[schema(value_type = String)]
+    locale: &'static str,
+    /// `override` if a request set the locale, else `default`.
+    #[schema(value_type = String)]
+    locale_source: &'static str,
+    /// The IANA name.
+    #[schema(value_type = String)]
+    timezone: &'static str,
+    /// `override` if a request set the time zone, else `default`.
+    #[schema(value_type = String)]
+    timezone_source: &'static str,
+}
+
+impl Location {
+    fn new(location: browser::Location, installation: &Installation) -> Self {
+        let source = |is_set: bool| if is_set { "override" } else { "default" };
+        Self {
+            locale: location.locale.unwrap_or(Locale::DEFAULT).as_str(),
+            locale_source: source(location.locale.is_some()),
+            timezone: location.time_zone.unwrap_or(installation.time_zone).as_str(),
+            timezone_source: source(location.time_zone.is_some()),
+        }
     }
 }
 
@@ -215,6 +250,7 @@ impl SessionBody {
             stealth: session.shape.stealth,
             memory: session.shape.memory.map_or(installation.memory.default, |memory| memory.limit).name(),
             region: installation.region.as_str(),
+            location: Location::new(session.shape.location, installation),
             gpu: false,
             kiosk_mode: session.shape.kiosk_mode,
             name: session.name.map(|name| name.to_string()),
@@ -223,6 +259,7 @@ impl SessionBody {
                 .pool
                 .map(|pool| PoolReference { id: pool.id.to_string(), name: pool.name.map(|name| name.to_string()) }),
             viewport: session.shape.viewport.into(),
+            profile_save_changes: session.shape.profile.map(|loaded| loaded.save_changes),
             profile: profile.map(ProfileBody::from),
             proxy_id: session.shape.proxy.map(|id| id.to_string()),
             start_url: session.start_url.map(|url| url.as_str().to_owned()),

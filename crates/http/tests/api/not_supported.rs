@@ -16,7 +16,6 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
     for (method, path, field, body) in [
         ("POST", "/browsers", "network", json!({ "network": { "allowed_hosts": ["x.test"] } })),
         ("POST", "/browsers", "proxy", json!({ "proxy": { "mode": "direct" } })),
-        ("POST", "/browsers", "location", json!({ "location": { "timezone": "Europe/Berlin" } })),
         ("POST", "/browsers", "video_memory", json!({ "video_memory": "2GiB" })),
         ("POST", "/browsers", "vaults", json!({ "vaults": [{ "name": "x" }] })),
         ("POST", "/browsers", "telemetry.storage", json!({ "telemetry": { "storage": { "enabled": false } } })),
@@ -29,7 +28,6 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
         ("PATCH", "/browsers/x", "network", json!({ "network": {} })),
         ("POST", "/browser_pools", "network", json!({ "size": 1, "network": {} })),
         ("PATCH", "/browser_pools/x", "expected_network", json!({ "expected_network": {} })),
-        ("POST", "/browser_pools/x/acquire", "profile", json!({ "profile": { "name": "x" } })),
         ("POST", "/org/api_keys", "policy", json!({ "name": "x", "policy": { "statements": [] } })),
         ("POST", "/org/api_keys", "expires_at", json!({ "name": "x", "expires_at": "2027-01-01T00:00:00Z" })),
         ("POST", "/credentials", "totp_digits", json!({ "name": "x", "totp_digits": 8 })),

@@ -45,6 +45,6 @@ FROM leased, pool
 RETURNING
     id, project_id, node_id, browser_id, pool_id, pool_name,
     headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
-    profile_id, profile_version_id, save_profile, memory_mib, memory_places,
+    profile_id, profile_version_id, save_profile, memory_mib, memory_places, time_zone, locale,
     name, timeout_seconds, start_url, tags, telemetry, state, end_reason, created_at, last_active_at, ended_at,
     invocation_id, for_login

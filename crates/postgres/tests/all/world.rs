@@ -85,6 +85,7 @@ pub(crate) fn node(id: NodeId) -> Node {
 
 pub(crate) fn lease(n: u32) -> LeaseRequest {
     LeaseRequest {
+        profile: None,
         session: testing::session_id(n),
         name: None,
         start_url: None,

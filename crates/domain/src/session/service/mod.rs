@@ -5,6 +5,7 @@ mod end;
 mod errors;
 mod housekeeping;
 mod leave;
+mod location;
 mod profile;
 mod update;
 

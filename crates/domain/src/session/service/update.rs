@@ -50,6 +50,10 @@ impl Sessions {
         if let Some(request) = &changes.telemetry {
             captured(&session, request)?;
         }
+        let relocation = match changes.location {
+            Some(change) => Some(self.prepare_relocation(&session, change).await?),
+            None => None,
+        };
         let profile = match &changes.profile {
             Some(requested) => Some(self.reserve_profile(scope, &session, requested).await?),
             None => None,
@@ -94,6 +98,9 @@ impl Sessions {
             }
             if let Some(request) = &changes.telemetry {
                 self.recapture(&session, request, which).await?;
+            }
+            if let Some(relocation) = relocation {
+                self.relocate(&session, relocation).await?;
             }
             if let Some(url) = &changes.start_url {
                 self.open(&session, url).await?;
