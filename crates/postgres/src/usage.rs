@@ -26,9 +26,9 @@ pub(crate) struct CurrentUsage {
     pub(crate) held: u32,
 }
 
-/// Everything but invocations is counted in places. One statement, so that a browser that ends meanwhile is counted everywhere or nowhere. A deleted pool has the size
-/// 0, and its leased browsers count until they end. `greatest(held - size, 0)` is
-/// [`casement_domain::organization::beyond`].
+/// Everything but invocations is counted in places. One statement, so that a browser that ends meanwhile is counted
+/// everywhere or nowhere. A deleted pool has the size 0, and its leased browsers count until they end.
+/// `greatest(held - size, 0)` is [`casement_domain::organization::beyond`].
 const USED: &str = "
     WITH of_it AS (SELECT id FROM projects WHERE organization_id = $1),
     pools AS (
