@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{EGRESS_PATH, PROTOCOL_VERSION, Viewport};
+use crate::{EGRESS_PATH, Location, PROTOCOL_VERSION, Viewport};
 
 /// The configuration of an agent, as JSON at [`CONFIG_PATH`](crate::CONFIG_PATH).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,9 @@ pub struct AgentConfig {
     pub kiosk_mode: bool,
     /// The size of the display, or of the page when headless.
     pub viewport: Viewport,
+    /// The time zone and the locale.
+    #[serde(default)]
+    pub location: Location,
     /// The URL to load at the start, without waiting for it.
     #[serde(default)]
     pub start_url: Option<String>,
@@ -90,6 +93,7 @@ impl AgentConfig {
             stealth: false,
             kiosk_mode: false,
             viewport,
+            location: Location::default(),
             start_url: None,
             chromium: default_chromium(),
             chromedriver: default_chromedriver(),

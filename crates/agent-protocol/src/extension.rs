@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Viewport;
+use super::{Location, Viewport};
 
 /// `POST`, arguments [`ExtensionName`], body: a ZIP → `{}`. Unpacks it; Chromium loads it at the next restart that
 /// names it. Replaces a pending extension of that name.
@@ -11,7 +11,8 @@ pub const ADD: &str = "/v1/extension/add";
 /// agent holds the first start back ([`AgentConfig::held`](super::AgentConfig::held)), starts it. Answers when the page
 /// does.
 ///
-/// Refused before anything changes: an extension that was not added, an invalid size. `not_allowed` if Chromium was
+/// Refused before anything changes: an extension that was not added, an invalid size, a locale that the browser cannot
+/// have. `not_allowed` if Chromium was
 /// restarted without extensions that it does not accept; the message names them. Any other failure ends the browser,
 /// which the events report.
 pub const RESTART: &str = "/v1/restart";
@@ -38,6 +39,9 @@ pub struct RestartRequest {
     /// Another size of the display; it may exceed the size that the display could grow to.
     #[serde(default)]
     pub viewport: Option<Viewport>,
+    /// Another time zone and locale; absent members have the default of the system.
+    #[serde(default)]
+    pub location: Option<Location>,
     /// True to replace the profile by the [loaded one](super::profile::LOAD): no pages and no data are restored.
     #[serde(default)]
     pub profile: bool,

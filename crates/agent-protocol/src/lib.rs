@@ -90,8 +90,22 @@ pub struct Status {
     pub chromium_argv: Vec<String>,
     /// The current viewport.
     pub viewport: Viewport,
+    /// The location with which the browser is started; `None`: an agent that cannot change it.
+    #[serde(default)]
+    pub location: Option<Location>,
     /// The stages of the start, in order.
     pub stages: Vec<Stage>,
+}
+
+/// The time zone and the locale of a browser.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Location {
+    /// The IANA name of the time zone; `None`: the system's.
+    #[serde(default)]
+    pub time_zone: Option<String>,
+    /// The BCP 47 tag of the locale; `None`: English of the United States.
+    #[serde(default)]
+    pub locale: Option<String>,
 }
 
 /// The state of the browser.

@@ -60,6 +60,7 @@ impl Chromium {
         command.args(flags::chromium_args(config, plan)).env_remove("DISPLAY").kill_on_drop(true);
         // A group of its own, so that all its processes can be killed at once.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+        command.envs(flags::environment(plan.location));
         if let Some(display) = display {
             command.env("DISPLAY", display);
         }

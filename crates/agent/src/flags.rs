@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use casement_agent_protocol::{AgentConfig, Viewport};
+use casement_agent_protocol::{AgentConfig, Location, Viewport};
 
 /// The height that a browser window adds above the page, in pixels: the tab strip and the toolbar of a window without a
 /// window manager. This is only an estimate; the page is measured once it answers.
@@ -13,6 +13,9 @@ pub(crate) const WINDOW_FRAME: u32 = 87;
 const FEATURES_OFF: &str = "SpareRendererForSitePerProcess,WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIToolbar,InitialWebUI,\
      WebUIPreload,PreloadTopChromeWebUI,OptimizationHints,MediaRouter,Translate,NetworkTimeServiceQuerying,\
      AutofillServerCommunication";
+
+/// The locale of a browser for which none is set.
+const DEFAULT_LOCALE: &str = "en-US";
 
 /// The switches of every session.
 const COMMON: &[&str] = &[
@@ -88,6 +91,7 @@ pub(crate) fn reserved(extra: &[String]) -> Option<&str> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan<'a> {
     pub(crate) viewport: Viewport,
+    pub(crate) location: &'a Location,
     /// The directories of the extensions, in the order they are loaded.
     pub(crate) extensions: &'a [PathBuf],
     /// The page that is opened beside the restored pages of the previous browser; `None` for the first start.
@@ -140,9 +144,32 @@ pub(crate) fn chromium_args(config: &AgentConfig, plan: &Plan<'_>) -> Vec<String
             args.push("--kiosk".to_owned());
         }
     }
+    // Chromium stores the languages in its profile, so the default is given too.
+    let locale = plan.location.locale.as_deref().unwrap_or(DEFAULT_LOCALE);
+    args.push(format!("--accept-lang={}", accept_languages(locale)));
     args.extend(config.extra_chromium_args.iter().cloned());
     args.push(plan.first_page.unwrap_or("about:blank").to_owned());
     args
+}
+
+/// Returns the environment of Chromium for a location. The language of Chromium's interface is the locale of its pages
+/// and workers.
+pub(crate) fn environment(location: &Location) -> impl Iterator<Item = (&'static str, &str)> {
+    let time_zone = location.time_zone.as_deref().map(|zone| ("TZ", zone));
+    time_zone.into_iter().chain(location.locale.as_deref().map(|locale| ("LANGUAGE", locale)))
+}
+
+/// Returns the preferred languages of a locale: itself, and its language.
+fn accept_languages(locale: &str) -> String {
+    match locale.split_once('-') {
+        Some((language, _)) => format!("{locale},{language}"),
+        None => locale.to_owned(),
+    }
+}
+
+/// Returns the file without which Chromium does not take a language for its interface.
+pub(crate) fn language_file(chromium: &Path, locale: &str) -> PathBuf {
+    chromium.with_file_name("locales").join(format!("{locale}.pak"))
 }
 
 /// Returns the arguments of the X server, which picks a free display and writes its number to standard output.
@@ -168,12 +195,26 @@ mod tests {
     fn a_browser_never_runs_without_its_sandbox_and_shows_no_automation() {
         for headless in [true, false] {
             let config = config(headless);
-            let plan = Plan { viewport: config.viewport, extensions: &[], first_page: None, restore: false };
+            let location = Location::default();
+            let plan = Plan {
+                viewport: config.viewport,
+                location: &location,
+                extensions: &[],
+                first_page: None,
+                restore: false,
+            };
             let args = chromium_args(&config, &plan);
             assert!(
                 !args.iter().any(|arg| arg.contains("no-sandbox") || arg.contains("enable-automation")),
                 "{args:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_locale_is_preferred_before_its_language() {
+        for (locale, expected) in [("de-CH", "de-CH,de"), ("zh-Hant-TW", "zh-Hant-TW,zh"), ("fr", "fr")] {
+            assert_eq!(accept_languages(locale), expected);
         }
     }
 

@@ -1,8 +1,10 @@
 //! `POST /v1/restart`: checks a restart before anything changes, and queues it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::extension::Extensions;
+use crate::flags;
 use crate::profile::Profiles;
 use crate::reply::{Answer, Refusal, ok};
 use crate::restart_queue::{RestartKind, RestartQueue};
@@ -15,6 +17,8 @@ pub(crate) struct RestartOperation {
     pub(crate) queue: RestartQueue,
     pub(crate) extensions: Arc<Extensions>,
     pub(crate) profiles: Arc<Profiles>,
+    /// Chromium's binary.
+    pub(crate) chromium: PathBuf,
 }
 
 impl RestartOperation {
@@ -26,6 +30,12 @@ impl RestartOperation {
 
     async fn check(&self, request: &RestartRequest) -> Result<(), Refusal> {
         request.viewport.map_or(Ok(()), check_size)?;
+        if let Some(locale) = request.location.as_ref().and_then(|location| location.locale.as_ref())
+            && !flags::language_file(&self.chromium, locale).is_file()
+        {
+            let message = format!("the browser has no files for the locale {locale}");
+            return Err(Refusal::new(ErrorCode::OutOfRange, message));
+        }
         let names = &request.extensions;
         if (1..names.len()).any(|at| names[..at].contains(&names[at])) {
             return Err(Refusal::new(ErrorCode::BadRequest, "an extension is named twice"));

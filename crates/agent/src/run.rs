@@ -160,7 +160,12 @@ fn assemble(config: AgentConfig, started_at: Instant) -> (Agent, Operations, Sup
             replays: Arc::clone(&replays),
             contact,
         },
-        restart: RestartOperation { queue, extensions: Arc::clone(&extensions), profiles: Arc::clone(&profiles) },
+        restart: RestartOperation {
+            queue,
+            extensions: Arc::clone(&extensions),
+            profiles: Arc::clone(&profiles),
+            chromium: config.chromium.clone(),
+        },
         computer: Arc::new(Computer::new(browser.clone(), Arc::clone(&chromedriver))),
         curl: Curl::new(browser.clone(), Arc::clone(&failed_tunnels)),
         login_page: LoginPage::new(browser.clone()),

@@ -31,6 +31,7 @@ impl StatusPublisher {
             user_agent: String::new(),
             chromium_argv: Vec::new(),
             viewport: config.viewport,
+            location: Some(config.location.clone()),
             stages: Vec::new(),
         });
         Self(Arc::new(Inner { status, detail: Mutex::default(), started_at }))

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use casement_domain::BrowserId;
-use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Launch, Region, Started, Viewport};
+use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Launch, Location, Region, Started, Viewport};
 
 /// Measures the operations of an engine.
 pub(crate) struct MeteredEngine<E>(pub(crate) E);
@@ -43,6 +43,14 @@ impl<E: BrowserEngine> BrowserEngine for MeteredEngine<E> {
 
     async fn restart_with_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {
         measured("restart", self.0.restart_with_viewport(id, viewport)).await
+    }
+
+    async fn has_location(&self, id: BrowserId, location: Location) -> Result<bool, EngineError> {
+        self.0.has_location(id, location).await
+    }
+
+    async fn restart_with_location(&self, id: BrowserId, location: Location) -> Result<(), EngineError> {
+        measured("restart", self.0.restart_with_location(id, location)).await
     }
 
     async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError> {

@@ -1,5 +1,6 @@
 //! The settings of the program: flags, variables of the same name, or a file.
 
+mod browsers;
 mod keys;
 mod serve;
 mod values;

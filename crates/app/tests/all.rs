@@ -73,6 +73,7 @@ mod all {
     mod selenium;
     mod server;
     mod server_crashes;
+    mod session_parameters;
     mod site;
     mod slow_reader;
     mod storage;

@@ -55,8 +55,11 @@ impl Engine {
             return;
         }
         let answer = query_until_answered(&sandbox, query_slots).await;
-        let running =
-            answer.and_then(|(agent, path)| Running::new(id, sandbox, agent, path).map_err(|e| e.to_string()));
+        let memory_bytes = SandboxRecord::read(&sandbox.dir).and_then(|record| record.memory_bytes);
+        let memory_bytes = memory_bytes.unwrap_or(self.0.config.memory_bytes);
+        let running = answer.and_then(|(agent, path)| {
+            Running::new(id, sandbox, agent, path, memory_bytes).map_err(|error| error.to_string())
+        });
         match running {
             Ok(running) => self.add(running),
             Err(why) => tracing::warn!(browser = %id, why, "cannot adopt a browser of a previous server process"),

@@ -39,10 +39,12 @@ pub struct EngineConfig {
     pub uid_base: u32,
     /// As root: the number of sandboxes' users, which limits the number of browsers.
     pub uid_count: u32,
-    /// The memory limit of one browser in bytes, including everything in its sandbox but files.
+    /// The memory limit in bytes of a browser whose shape names none, including everything in its sandbox but files.
     pub memory_bytes: u64,
     /// The disk limit of one sandbox in bytes: half in its home directory, half in `/tmp`.
     pub disk_bytes: u64,
+    /// The IANA name of the time zone of browsers whose shape names none; `None`: the system's.
+    pub time_zone: Option<String>,
     /// The limit of processes and threads of one browser.
     pub max_processes: u32,
     /// The limit of open files of one process.
@@ -72,6 +74,7 @@ impl EngineConfig {
             uid_count: 10_000,
             memory_bytes: 2 << 30,
             disk_bytes: 2 << 30,
+            time_zone: None,
             max_processes: 1024,
             max_open_files: 8192,
             telemetry_addresses: Addresses::Full,

@@ -20,6 +20,7 @@ use crate::config::EngineConfig;
 use crate::egress::EgressPort;
 use crate::events::{EngineEvent, EventListeners};
 use crate::fault::{EngineSetupError, failed};
+use crate::locales::LocaleFolder;
 use crate::running::{BrowserSlot, DIAL_SOCKET, Running};
 
 /// Runs browsers, each in a sandbox with an agent. Cheap to clone. Dropping the last clone leaves the browsers running.
@@ -31,6 +32,8 @@ pub(crate) struct Inner {
     pub(crate) host: Host,
     /// The directory of the sandboxes, as an absolute path.
     pub(crate) root: PathBuf,
+    /// `None`: browsers have the default locale only.
+    pub(crate) locales: Option<LocaleFolder>,
     pub(crate) egress: Arc<dyn EgressPort>,
     pub(crate) listeners: EventListeners,
     pub(crate) extensions: OnceLock<Arc<dyn ExtensionSource>>,
@@ -63,7 +66,8 @@ impl Engine {
     /// If the data directory has no absolute path, or the host cannot run sandboxes; the error names the reason.
     pub async fn new(config: EngineConfig, egress: Arc<dyn EgressPort>) -> Result<Self, EngineSetupError> {
         // Absolute, because the sandbox host keeps its own copy of the path.
-        let root = std::path::absolute(&config.data_dir).map_err(EngineSetupError::DataDir)?.join("sandboxes");
+        let data_dir = std::path::absolute(&config.data_dir).map_err(EngineSetupError::DataDir)?;
+        let root = data_dir.join("sandboxes");
         let host = Host::new(HostConfig {
             root: root.clone(),
             uid_base: config.uid_base,
@@ -71,11 +75,14 @@ impl Engine {
             bwrap: config.bwrap.clone(),
             setpriv: config.setpriv.clone(),
         })?;
+        let locales = LocaleFolder::prepare(&config.chromium, &data_dir);
+        let locales = locales.inspect_err(|error| tracing::warn!(%error, "sessions have the default locale only")).ok();
         let (listeners, extensions, profiles, start_lock, slots, end_failed, detached) = Default::default();
         Ok(Self(Arc::new(Inner {
             config,
             host,
             root,
+            locales,
             egress,
             listeners,
             extensions,

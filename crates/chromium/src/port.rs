@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use casement_agent_protocol::client::ClientError;
 use casement_agent_protocol::{ErrorBody, ErrorCode};
-use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Launch, Region, Started, Viewport};
+use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Launch, Location, Region, Started, Viewport};
 use casement_domain::ids::BrowserId;
 use tracing::Instrument as _;
 
@@ -51,6 +51,15 @@ impl BrowserEngine for Engine {
 
     async fn restart_with_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {
         self.restart_with_viewport_limit(id, viewport).await
+    }
+
+    async fn has_location(&self, id: BrowserId, location: Location) -> Result<bool, EngineError> {
+        let running = self.running(id)?;
+        self.is_at(&running, location).await
+    }
+
+    async fn restart_with_location(&self, id: BrowserId, location: Location) -> Result<(), EngineError> {
+        self.relocate(id, location).await
     }
 
     async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError> {

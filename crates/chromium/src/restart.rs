@@ -11,7 +11,7 @@ use casement_domain::session_operation::OperationError;
 use futures_util::TryStreamExt as _;
 
 use crate::engine::Engine;
-use crate::fault::{Condition, failed, shorten};
+use crate::fault::{Condition, failed, lost_restart, shorten};
 use crate::running::Running;
 use crate::start::viewport as to_agent_viewport;
 
@@ -45,11 +45,11 @@ impl Engine {
                 ErrorCode::Missing | ErrorCode::LimitReached | ErrorCode::BadRequest | ErrorCode::OutOfRange => {
                     Err(RestartError::Refused(body))
                 }
-                _ => Err(RestartError::Failed(lost(&body.message))),
+                _ => Err(RestartError::Failed(lost_restart(&body.message))),
             },
             // The response may be lost although the restart succeeded.
             Err(error) => match self.refresh_path(running).await {
-                Ok(()) => Err(RestartError::Failed(lost(&error.to_string()))),
+                Ok(()) => Err(RestartError::Failed(lost_restart(&error.to_string()))),
                 Err(worse) => Err(worse),
             },
         }
@@ -59,7 +59,7 @@ impl Engine {
         let status = running.agent.ready().await.map_err(|error| RestartError::Failed(running.failed(&error)))?;
         match status.state {
             State::Ready => running.set_cdp_path(status.browser_ws_path).map_err(RestartError::Failed),
-            other => Err(RestartError::Failed(lost(&format!("it is {other:?}")))),
+            other => Err(RestartError::Failed(lost_restart(&format!("it is {other:?}")))),
         }
     }
 
@@ -71,7 +71,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let running = self.running(id)?;
         let picture = u64::from(viewport.width) * u64::from(viewport.height) * BYTES_PER_PIXEL;
-        let max = self.0.config.memory_bytes / MAX_FRAMEBUFFER_SHARE;
+        let max = running.memory_bytes / MAX_FRAMEBUFFER_SHARE;
         if picture > max {
             let pixels = max / BYTES_PER_PIXEL;
             return Err(EngineError::OutOfRange(format!("sessions here have the memory for at most {pixels} pixels")));
@@ -80,7 +80,7 @@ impl Engine {
         let request = RestartRequest { viewport: Some(to_agent_viewport(viewport)), ..RestartRequest::default() };
         self.restart(&running, &request).await.map_err(|error| match error {
             RestartError::Refused(body) => EngineError::OutOfRange(shorten(body.message)),
-            RestartError::Extension(why) => lost(&why),
+            RestartError::Extension(why) => lost_restart(&why),
             RestartError::Failed(error) => error,
         })
     }
@@ -96,7 +96,7 @@ impl Engine {
         }
         let profile = self.load_profile(launch, agent).await?;
         let extensions = self.bring_extensions(launch, agent).await?;
-        match agent.restart(&RestartRequest { extensions, profile, viewport: None }).await {
+        match agent.restart(&RestartRequest { extensions, profile, ..RestartRequest::default() }).await {
             Ok(_) => Ok(()),
             Err(ClientError::Refused(body)) if body.code == ErrorCode::NotAllowed => {
                 Err(EngineError::Extension(shorten(body.message)))
@@ -149,9 +149,4 @@ async fn add(
     let content = content.map_err(|error: OperationError| std::io::Error::other(error.to_string()));
     let name = ExtensionName { name: name.to_owned() };
     agent.upload::<serde_json::Value>(ADD, &name, content, UNPACK_TIMEOUT).await.map(drop)
-}
-
-fn lost(why: &str) -> EngineError {
-    let message = shorten(format!("Chromium was not started anew: {why}"));
-    EngineError::Lost { fault: EngineFault::BrowserCrashed, message }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Running {
     pub(crate) id: BrowserId,
     pub(crate) sandbox: Sandbox,
     pub(crate) agent: AgentClient,
+    /// The memory limit in bytes, without files.
+    pub(crate) memory_bytes: u64,
     cdp_path: Mutex<String>,
     restarting: AtomicBool,
     out_of_memory: AtomicBool,
@@ -40,10 +42,11 @@ impl Running {
         sandbox: Sandbox,
         agent: AgentClient,
         cdp_path: String,
+        memory_bytes: u64,
     ) -> Result<Self, EngineError> {
         let cdp_path = Mutex::new(checked_path(cdp_path)?);
         let (restarting, out_of_memory, changing, watch) = Default::default();
-        Ok(Self { id, sandbox, agent, cdp_path, restarting, out_of_memory, changing, watch })
+        Ok(Self { id, sandbox, agent, memory_bytes, cdp_path, restarting, out_of_memory, changing, watch })
     }
 
     /// Returns `/devtools/browser/<uuid>`.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
 use crate::fault::{failed, not_started, start_failure};
+use crate::locales::LocaleFolder;
 use crate::restart::is_held;
 use crate::running::{AGENT_SOCKET, BrowserSlot, Running, Starting};
 
@@ -36,6 +37,10 @@ pub(crate) struct SandboxRecord {
     /// that is not adopted.
     #[serde(default)]
     pub(crate) held: bool,
+    /// The memory limit of the browser in bytes, without its files; `None`: a browser of an earlier version, with the
+    /// default limit.
+    #[serde(default)]
+    pub(crate) memory_bytes: Option<u64>,
 }
 
 impl SandboxRecord {
@@ -128,15 +133,17 @@ impl Engine {
 
     async fn start_sandbox(&self, launch: &Launch, starting: &Starting) -> Result<(Running, Started), EngineError> {
         let (id, started_at) = (launch.id, Instant::now());
+        self.check_location(launch.shape.location)?;
         let nonce = random_hex().map_err(|error| preparation_failed(id, &error))?;
         let sandbox = {
             let _making = self.0.start_lock.read().await;
             let started = self.0.host.start(self.spec(launch, &nonce)?).await;
             started.map_err(|error| not_started(id, &error))?
         };
-        SandboxRecord { nonce: nonce.clone(), held: is_held(&launch.shape) }
-            .write(&sandbox.dir)
-            .map_err(|error| preparation_failed(id, &error))?;
+        let memory_bytes = self.memory_bytes(&launch.shape);
+        let record =
+            SandboxRecord { nonce: nonce.clone(), held: is_held(&launch.shape), memory_bytes: Some(memory_bytes) };
+        record.write(&sandbox.dir).map_err(|error| preparation_failed(id, &error))?;
         self.open_egress(id, &sandbox).map_err(|error| preparation_failed(id, &error))?;
         let sandbox_took = started_at.elapsed();
         let start_timeout = start_timeout(&launch.shape);
@@ -147,7 +154,7 @@ impl Engine {
         let (agent, status) = ready.map_err(|_| EngineError::Timeout { seconds: start_timeout.as_secs() as u32 })??;
         let stages = stages(sandbox_took, started_at.elapsed(), &status);
         tracing::debug!(browser = %id, ?stages, "started a browser");
-        let running = Running::new(id, sandbox, agent, status.browser_ws_path)?;
+        let running = Running::new(id, sandbox, agent, status.browser_ws_path, memory_bytes)?;
         Ok((running, Started { version: printable(&status.browser_version), stages }))
     }
 
@@ -179,12 +186,17 @@ impl Engine {
             listeners: Vec::new(),
             network: None,
             read_only: config.read_only(),
-            read_only_at: config.script_runner().into_iter().collect(),
-            memory_bytes: config.memory_bytes,
+            read_only_at: self.0.locales.iter().flat_map(LocaleFolder::mounts).chain(config.script_runner()).collect(),
+            memory_bytes: self.memory_bytes(&launch.shape),
             tmpfs_bytes: config.disk_bytes / 2,
             max_processes: config.max_processes,
             max_open_files: config.max_open_files,
         })
+    }
+
+    /// Returns the memory limit of a browser, without its files.
+    fn memory_bytes(&self, shape: &Shape) -> u64 {
+        shape.memory.map_or(self.0.config.memory_bytes, |memory| memory.limit.bytes())
     }
 
     fn agent_config(&self, launch: &Launch, nonce: &str) -> AgentConfig {
@@ -194,6 +206,7 @@ impl Engine {
             stealth: shape.stealth,
             kiosk_mode: shape.kiosk_mode,
             held: is_held(shape),
+            location: self.agent_location(shape.location),
             keeps_profile: shape.profile.is_some_and(|profile| profile.save_changes),
             chromium: config.chromium.clone(),
             chromedriver: config.chromedriver.clone(),
@@ -203,7 +216,7 @@ impl Engine {
             idle_end_seconds: u64::from(launch.abandoned_after_seconds),
             // The agent measures the memory only if the kernel does not limit it, because that has a small cost.
             memory_limit_bytes: (self.0.host.memory_limit() == MemoryLimit::None)
-                .then_some(config.memory_bytes.saturating_add(config.disk_bytes)),
+                .then_some(self.memory_bytes(shape).saturating_add(config.disk_bytes)),
             ..AgentConfig::new(nonce, shape.headless, viewport)
         }
     }

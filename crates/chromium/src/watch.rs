@@ -26,7 +26,7 @@ impl Engine {
     /// Watches the browser until it ends or the watch is cancelled.
     pub(crate) fn watch(&self, running: &Arc<Running>) {
         let (inner, watched) = (Arc::downgrade(&self.0), Arc::downgrade(running));
-        let limit = self.0.config.memory_bytes.saturating_add(self.0.config.disk_bytes);
+        let limit = running.memory_bytes.saturating_add(self.0.config.disk_bytes);
         let task = tokio::spawn(async move {
             let Some(running) = watched.upgrade() else { return };
             let (reason, detail) = until_end(&running, limit).await;

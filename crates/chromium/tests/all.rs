@@ -7,6 +7,7 @@ mod all {
     mod fake_egress;
     mod headful;
     mod headless;
+    mod locations;
     mod login_pages;
     mod profiles;
     mod restart;

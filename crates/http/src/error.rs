@@ -60,6 +60,7 @@ macro_rules! codes {
 codes! {
     BadRequest => "bad_request", 400, "The request cannot be parsed: its JSON, its query, a header or its percent-encoding.";
     InvalidInput => "invalid_input", 400, "The request can be parsed, but a field breaks a rule; `details` names the fields and the rules.";
+    InvalidBrowserLocation => "invalid_browser_location", 400, "The time zone or the locale of a session is not supported; `details` names them.";
     InvalidCursor => "invalid_cursor", 400, "The token was not issued by this server, or belongs to other filters.";
     NotSupported => "not_supported", 400, "The request is valid, but this installation does not support it, or a field of it; 404 for an operation that only other servers have.";
     AmbiguousProxyName => "ambiguous_proxy_name", 400, "Several proxies have the name; use the id of one.";
@@ -388,8 +389,10 @@ impl ResponseError for ApiError {
 
 impl From<InvalidInput> for ApiError {
     fn from(invalid: InvalidInput) -> Self {
+        let only_location = invalid.fields().iter().all(|error| error.field.starts_with("location."));
         let mut error = match invalid.insufficient_scope() {
             Some(field) => Self::new(Code::InsufficientScope, field.to_string()),
+            None if only_location => Self::new(Code::InvalidBrowserLocation, invalid.to_string()),
             None => Self::new(Code::InvalidInput, invalid.to_string()),
         };
         error.0.details = invalid

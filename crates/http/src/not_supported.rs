@@ -50,13 +50,8 @@ const FIELDS: &[Parameter] = &[
     parameter("browser", &[CREATE_CONNECTION, UPDATE_CONNECTION, LOGIN]),
     parameter("browser_telemetry", &[CREATE_CONNECTION, UPDATE_CONNECTION, LOGIN]),
     Parameter { name: "skill_mode", accepted: "disabled", operations: &[LOGIN] },
-    parameter("profile", &[ACQUIRE]),
-    parameter("location", &[CREATE_SESSION, UPDATE_SESSION]),
-    parameter("memory", &[CREATE_SESSION, CREATE_POOL, UPDATE_POOL]),
-    parameter("region", &[CREATE_SESSION, CREATE_POOL]),
     parameter("video_memory", &[CREATE_SESSION]),
     parameter("vaults", &[CREATE_SESSION]),
-    parameter("start_url", &[UPDATE_SESSION]),
     parameter("telemetry.storage", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
     parameter("telemetry.export", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
     parameter("telemetry.browser.control.cdp", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
@@ -69,7 +64,6 @@ const FIELDS: &[Parameter] = &[
 
 /// The query parameters.
 const QUERY: &[Parameter] = &[
-    parameter("region", &[(Method::GET, "/browsers"), (Method::GET, "/browser_pools")]),
     parameter(
         "type",
         &[

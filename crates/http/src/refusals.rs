@@ -127,6 +127,7 @@ impl From<EngineError> for ApiError {
             EngineError::Extension(why) => {
                 InvalidInput::of("extensions", InvalidValue::new(FieldCode::NotAllowed, why)).into()
             }
+            EngineError::Location(why) => Self::new(Code::NotSupported, format!("location: {why}")),
             EngineError::Timeout { .. } => {
                 let message = error.to_string();
                 Self::new(Code::Timeout, message.clone()).with_inner(EngineFault::BrowserHung, message)

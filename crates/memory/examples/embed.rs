@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use casement_domain::access::Scope;
-use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Launch, Region, Started, Viewport};
+use casement_domain::browser::{BrowserEngine, EngineError, HandOut, Launch, Location, Region, Started, Viewport};
 use casement_domain::name::LabelName;
 use casement_domain::organization::Caps;
 use casement_domain::page::Page;
@@ -63,6 +63,14 @@ impl BrowserEngine for FakeEngine {
     }
 
     async fn restart_with_viewport(&self, id: BrowserId, _viewport: Viewport) -> Result<(), EngineError> {
+        self.check(id)
+    }
+
+    async fn has_location(&self, id: BrowserId, _location: Location) -> Result<bool, EngineError> {
+        self.check(id).map(|()| true)
+    }
+
+    async fn restart_with_location(&self, id: BrowserId, _location: Location) -> Result<(), EngineError> {
         self.check(id)
     }
 

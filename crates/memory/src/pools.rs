@@ -32,7 +32,7 @@ impl PoolRepository for Memory {
         if pool.name.is_some() && state.pools.values().any(|row| row.name == pool.name) {
             return Ok(PoolStored::NameTaken);
         }
-        if let Err(limit) = state.admit(&self.caps, CapacityRequest::new_pool(pool.config.size)) {
+        if let Err(limit) = state.admit(&self.caps, CapacityRequest::new_pool(pool.config.places())) {
             return Ok(PoolStored::LimitExceeded(limit));
         }
         let used = u32::try_from(state.pools.len()).unwrap_or(u32::MAX);
@@ -51,7 +51,7 @@ impl PoolRepository for Memory {
         next: &Pool,
     ) -> Result<PoolStored, StoreError> {
         let mut state = self.state();
-        let grown = CapacityRequest::resized(current.config.size, next.config.size, 0);
+        let grown = CapacityRequest::resized(current.config.places(), next.config.places(), 0);
         if let Err(limit) = state.admit(&self.caps, grown) {
             return Ok(PoolStored::LimitExceeded(limit));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use casement_domain::browser::{BrowserEngine, Shape, SpareBrowsers};
+use casement_domain::browser::{BrowserEngine, Installation, Shape, SpareBrowsers};
 use casement_domain::extension::NoExtensions;
 use casement_domain::pool::{Leases, PoolDeps, PoolFiller, Pools};
 use casement_domain::profile::SessionProfiles;
@@ -46,6 +46,7 @@ impl Service {
         let rows = Arc::new(memory.clone());
         let sessions = Sessions::new(SessionDeps {
             node,
+            installation: Installation::default(),
             sessions: rows.clone(),
             browsers: rows.clone(),
             engine: engine.clone(),
@@ -64,6 +65,7 @@ impl Service {
         });
         let deps = PoolDeps {
             node,
+            installation: Installation::default(),
             pools: rows.clone(),
             sessions: rows.clone(),
             wait_queue: rows.clone(),

@@ -1,7 +1,7 @@
 //! The repository of sessions.
 
 use async_trait::async_trait;
-use casement_domain::browser::{Browser, BrowserEvent, Viewport};
+use casement_domain::browser::{Browser, BrowserEvent, Location, Viewport};
 use casement_domain::organization::CapacityRequest;
 use casement_domain::page::{Listed, Page};
 use casement_domain::profile::LoadedProfile;
@@ -48,7 +48,7 @@ impl SessionRepository for Memory {
         if state.is_taken(session) {
             return Ok(Created::NameTaken);
         }
-        if let Err(limit) = state.admit(&self.caps, CapacityRequest::Session) {
+        if let Err(limit) = state.admit(&self.caps, CapacityRequest::Session { places: session.shape.places() }) {
             return Ok(Created::LimitExceeded(limit));
         }
         state.sessions.insert(session.id, session.clone());
@@ -168,6 +168,12 @@ impl SessionRepository for Memory {
         let mut state = self.state();
         let row = state.sessions.get_mut(&id).filter(|row| row.is_active());
         Ok(row.map(|row| row.shape.proxy = proxy).is_some())
+    }
+
+    async fn set_location(&self, id: SessionId, location: Location) -> Result<bool, StoreError> {
+        let mut state = self.state();
+        let row = state.sessions.get_mut(&id).filter(|row| row.is_active());
+        Ok(row.map(|row| row.shape.location = location).is_some())
     }
 
     async fn set_profile(&self, id: SessionId, profile: LoadedProfile) -> Result<bool, StoreError> {

@@ -90,9 +90,10 @@ impl State {
 
     /// Checks the project's limits.
     pub(crate) fn admit(&self, caps: &Caps, ask: CapacityRequest) -> Result<(), LimitExceeded> {
-        let on_demand = self.sessions.values().filter(|row| row.ended_at.is_none() && row.pool.is_none()).count();
-        let pooled = self.pools.values().map(|pool| pool.config.size).sum();
-        let usage = Usage { on_demand: u32::try_from(on_demand).unwrap_or(u32::MAX), pooled, ..Usage::default() };
+        let on_demand = self.sessions.values().filter(|row| row.ended_at.is_none() && row.pool.is_none());
+        let on_demand = on_demand.map(|row| row.shape.places()).sum();
+        let pooled = self.pools.values().map(|pool| pool.config.places()).sum();
+        let usage = Usage { on_demand, pooled, ..Usage::default() };
         admit((caps, usage), (&Caps::default(), usage), ask)
     }
 }

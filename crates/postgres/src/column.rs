@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use casement_domain::browser::{BrowserPolicy, StartUrl};
+use casement_domain::browser::{BrowserPolicy, Locale, StartUrl, TimeZone};
 use casement_domain::deployment::PackagePath;
 use casement_domain::login_page::HostPattern;
 use casement_domain::name::{LabelName, SlugName};
@@ -166,7 +166,7 @@ macro_rules! parsed_texts {
         }
     )+};
 }
-parsed_texts!(BypassHost, LabelName, PackagePath, SlugName, StartUrl, Url);
+parsed_texts!(BypassHost, LabelName, Locale, PackagePath, SlugName, StartUrl, TimeZone, Url);
 
 impl ColumnValue for HostPattern {
     type Raw = String;

@@ -68,8 +68,8 @@ async fn reserve(
         return Ok(PoolStored::Gone);
     };
     let used = usage::of(connection, owner.id, organization, Some(next.id)).await?;
-    let ask = current.map_or(CapacityRequest::new_pool(next.config.size), |current| {
-        CapacityRequest::resized(current.config.size, next.config.size, used.held)
+    let ask = current.map_or(CapacityRequest::new_pool(next.config.places()), |current| {
+        CapacityRequest::resized(current.config.places(), next.config.places(), used.held)
     });
     let caps = owner.caps_in_force(&held);
     Ok(match admit((&caps, used.project), (&held.caps, used.organization), ask) {
@@ -149,7 +149,7 @@ impl PoolRepository for PgPools {
         next: &Pool,
     ) -> Result<PoolStored, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            if next.config.size > current.config.size {
+            if next.config.places() > current.config.places() {
                 let reserved = reserve(connection, organization, Some(current), next).await?;
                 if reserved != PoolStored::Yes {
                     return Ok(reserved);

@@ -153,6 +153,10 @@ diesel::table! {
         refresh_on_profile_update -> Bool,
         telemetry -> Nullable<Array<Text>>,
         generation -> Int8,
+        memory_mib -> Nullable<Int4>,
+        memory_places -> Int4,
+        time_zone -> Nullable<Text>,
+        locale -> Nullable<Text>,
     }
 }
 
@@ -188,6 +192,10 @@ diesel::table! {
         telemetry -> Nullable<Array<Text>>,
         invocation_id -> Nullable<Uuid>,
         for_login -> Bool,
+        memory_mib -> Nullable<Int4>,
+        memory_places -> Int4,
+        time_zone -> Nullable<Text>,
+        locale -> Nullable<Text>,
     }
 }
 
@@ -212,6 +220,10 @@ diesel::table! {
         profile_version_id -> Nullable<Uuid>,
         save_profile -> Bool,
         generation -> Int8,
+        memory_mib -> Nullable<Int4>,
+        memory_places -> Int4,
+        time_zone -> Nullable<Text>,
+        locale -> Nullable<Text>,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sessions: admitted by the limits, changed by compare-and-set.
 
 use async_trait::async_trait;
-use casement_domain::browser::{Browser, StartUrl, Viewport};
+use casement_domain::browser::{Browser, Location, StartUrl, Viewport};
 use casement_domain::name::{LabelName, SlugName};
 use casement_domain::organization::{CapacityRequest, admit};
 use casement_domain::page::{Listed, Page};
@@ -181,9 +181,8 @@ impl SessionRepository for PgSessions {
             }
             let used = usage::of(connection, owner.id, organization, None).await?;
             let caps = owner.caps_in_force(&held);
-            if let Err(refused) =
-                admit((&caps, used.project), (&held.caps, used.organization), CapacityRequest::Session)
-            {
+            let ask = CapacityRequest::Session { places: session.shape.places() };
+            if let Err(refused) = admit((&caps, used.project), (&held.caps, used.organization), ask) {
                 return Ok(Created::LimitExceeded(refused));
             }
             diesel::insert_into(sessions::table).values(SessionRow::of(session)).execute(connection).await?;
@@ -351,6 +350,19 @@ impl SessionRepository for PgSessions {
             Ok(changed == 1)
         };
         self.database.transaction("session.set_proxy", work).await
+    }
+
+    async fn set_location(&self, id: SessionId, location: Location) -> Result<bool, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let (zone, locale) = (location.time_zone.map(Column), location.locale.map(Column));
+            let given = (sessions::time_zone.eq(zone), sessions::locale.eq(locale));
+            let changed = diesel::update(active(id)).set(given).execute(connection).await?;
+            let browser = browsers::table.filter(browsers::session_id.eq(Column(id)));
+            let given = (browsers::time_zone.eq(zone), browsers::locale.eq(locale));
+            diesel::update(browser).set(given).execute(connection).await?;
+            Ok(changed == 1)
+        };
+        self.database.transaction("session.set_location", work).await
     }
 
     async fn set_profile(&self, id: SessionId, profile: LoadedProfile) -> Result<bool, StoreError> {

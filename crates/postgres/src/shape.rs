@@ -19,6 +19,10 @@ macro_rules! shape_columns {
                 profile_id: Option<$crate::column::Column<casement_domain::ProfileId>>,
                 profile_version_id: Option<$crate::column::Column<casement_domain::ProfileVersionId>>,
                 save_profile: bool,
+                memory_mib: Option<$crate::column::Column<u32>>,
+                memory_places: $crate::column::Column<u32>,
+                time_zone: Option<$crate::column::Column<casement_domain::browser::TimeZone>>,
+                locale: Option<$crate::column::Column<casement_domain::browser::Locale>>,
             }
         }
 
@@ -38,6 +42,10 @@ macro_rules! shape_columns {
                     profile_id: shape.profile.map(|profile| Column(profile.id)),
                     profile_version_id: shape.profile.and_then(|profile| profile.version).map(Column),
                     save_profile: shape.profile.is_some_and(|profile| profile.save_changes),
+                    memory_mib: shape.memory.map(|memory| Column(memory.limit.mib)),
+                    memory_places: Column(shape.places()),
+                    time_zone: shape.location.time_zone.map(Column),
+                    locale: shape.location.locale.map(Column),
                 }
             }
 
@@ -59,6 +67,14 @@ macro_rules! shape_columns {
                         version: self.profile_version_id.map(|id| id.0),
                         save_changes: self.save_profile,
                     }),
+                    memory: self.memory_mib.map(|mib| casement_domain::browser::ReservedMemory {
+                        limit: casement_domain::browser::Memory { mib: mib.0 },
+                        places: self.memory_places.0,
+                    }),
+                    location: casement_domain::browser::Location {
+                        time_zone: self.time_zone.map(|zone| zone.0),
+                        locale: self.locale.map(|locale| locale.0),
+                    },
                 })
             }
         }

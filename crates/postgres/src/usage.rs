@@ -22,24 +22,27 @@ pub(crate) struct CurrentUsage {
     pub(crate) project: Usage,
     /// The usage of all projects of its organization.
     pub(crate) organization: Usage,
-    /// The number of browsers of the pool that are not ending.
+    /// The places of the pool's browsers that are not ending.
     pub(crate) held: u32,
 }
 
-/// One statement, so that a browser that ends meanwhile is counted everywhere or nowhere. A deleted pool has the size
-/// 0, and its leased browsers count until they end. `greatest(held - size, 0)` is
-/// [`casement_domain::organization::beyond`].
+/// Everything but invocations is counted in places. One statement, so that a browser that ends meanwhile is counted
+/// everywhere or nowhere. A deleted pool has the size 0, and its leased browsers count until they end.
+/// `greatest(held - size, 0)` is [`casement_domain::organization::beyond`].
 const USED: &str = "
     WITH of_it AS (SELECT id FROM projects WHERE organization_id = $1),
     pools AS (
-        SELECT pool.id, project_id, CASE WHEN deleted_at IS NULL THEN size ELSE 0 END AS size, coalesce(held, 0) AS held
+        SELECT pool.id, project_id, CASE WHEN deleted_at IS NULL THEN size * memory_places ELSE 0 END AS size,
+            coalesce(held, 0) AS held
         FROM browser_pools pool LEFT JOIN (
-            SELECT pool_id, count(*) AS held FROM browsers WHERE pool_id IS NOT NULL AND state <> 'ending' GROUP BY pool_id
+            SELECT pool_id, sum(memory_places) AS held FROM browsers WHERE pool_id IS NOT NULL AND state <> 'ending' GROUP BY pool_id
         ) browsers ON pool_id = pool.id
         WHERE (deleted_at IS NULL OR held > 0) AND project_id IN (SELECT id FROM of_it)
     ),
     on_demand AS (
-        SELECT count(*) FILTER (WHERE project_id = $2) AS mine, count(*) AS total FROM sessions
+        SELECT coalesce(sum(memory_places) FILTER (WHERE project_id = $2), 0) AS mine,
+            coalesce(sum(memory_places), 0) AS total
+        FROM sessions
         WHERE state <> 'ended' AND pool_id IS NULL AND project_id IN (SELECT id FROM of_it)
     ),
     running AS (

@@ -85,6 +85,9 @@ impl Supervisor {
         self.browser.replace(None);
         self.chromedriver.end().await;
         self.install_pending(request).await?;
+        if let Some(location) = &request.location {
+            status.update(|status| status.location = Some(location.clone()));
+        }
         let viewport = request.viewport.unwrap_or_else(|| self.browser.viewport());
         let mut display = processes.display.take();
         if let (Some(current), Some(size)) = (&display, request.viewport) {
@@ -124,7 +127,14 @@ impl Supervisor {
         let (config, status) = (&self.config, self.browser.status());
         let Start { viewport, previous, restore } = start;
         let extensions = self.extensions.paths();
-        let plan = Plan { viewport, extensions: &extensions, first_page: previous.map(|_| RESTART_PAGE), restore };
+        let location = status.current().location.unwrap_or_default();
+        let plan = Plan {
+            viewport,
+            location: &location,
+            extensions: &extensions,
+            first_page: previous.map(|_| RESTART_PAGE),
+            restore,
+        };
         let mut chromium = Chromium::spawn(config, &plan, display.as_deref().map(Display::name))?;
         status.add_stage("spawn");
         let endpoint = Endpoint { port: config.debugging_port, path: chromium.debugging_path().await? };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use casement_domain::browser::{BrowserEngine, Launch, Shape, SpareBrowsers};
+use casement_domain::browser::{BrowserEngine, Launch, ReservedMemory, Shape, SpareBrowsers};
 use casement_domain::{BrowserId, IdSource};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -35,9 +35,10 @@ pub(crate) struct Spares {
 
 impl Spares {
     /// Creates an empty set for `each` browsers of each of the most requested shapes: the default shape, which is
-    /// headful, and the same shape headless.
-    pub(crate) fn new(each: u32) -> Self {
-        let shapes = [Shape::default(), Shape { headless: true, ..Shape::default() }];
+    /// headful, and the same shape headless, with the default memory.
+    pub(crate) fn new(each: u32, memory: ReservedMemory) -> Self {
+        let shape = Shape { memory: Some(memory), ..Shape::default() };
+        let shapes = [shape.clone(), Shape { headless: true, ..shape }];
         let spares_by_shape = shapes.into_iter().map(|shape| SparesOfShape { shape, ready: Vec::new() }).collect();
         Self {
             spares_by_shape: Arc::new(Mutex::new(spares_by_shape)),

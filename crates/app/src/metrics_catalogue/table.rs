@@ -148,6 +148,7 @@ const BLOCK_REASONS: &[&str] = &[
     "waits",
     "extension",
     "profile",
+    "location",
 ];
 
 const BROWSERS: &[Metric] = &[

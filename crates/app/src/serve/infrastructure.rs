@@ -136,7 +136,9 @@ async fn engine(
     sandbox_egress: Arc<SandboxEgress>,
 ) -> anyhow::Result<Engine> {
     let mut config = EngineConfig::discover(data_dir.path().to_owned())?;
-    config.memory_bytes = settings.session_memory << 20;
+    let installation = settings.browsers.installation();
+    config.memory_bytes = installation.memory.default.bytes();
+    config.time_zone = Some(installation.time_zone.as_str().to_owned());
     config.disk_bytes = settings.session_disk << 20;
     config.telemetry_addresses = match settings.telemetry_urls {
         TelemetryUrls::Full => Addresses::Full,

@@ -77,7 +77,8 @@ impl SessionServices {
         let trail = Arc::new(trail);
         let connections = ConnectionRegistry::new();
         let logged = Arc::new(LoggedConnections(connections.clone()));
-        let spares = Spares::new(settings.spares);
+        let installation = settings.browsers.installation();
+        let spares = Spares::new(settings.spares, installation.memory.reserve_default());
         let (waker, local_waiters, pending_cleanup) =
             (PoolWaker::default(), LocalWaiters::default(), CleanupSignal::default());
         let system = Arc::new(System);
@@ -99,6 +100,7 @@ impl SessionServices {
         let profiles = profiles::of_sessions(infrastructure.profiles.clone(), engine, reports, wake.clone());
         let sessions = Sessions::new(SessionDeps {
             node: *node,
+            installation: installation.clone(),
             sessions: rows.sessions.clone(),
             browsers: rows.browsers.clone(),
             engine: port.clone(),
@@ -117,6 +119,7 @@ impl SessionServices {
         });
         let pool_deps = PoolDeps {
             node: *node,
+            installation,
             pools: rows.pools.clone(),
             sessions: rows.sessions.clone(),
             wait_queue: rows.wait_queue.clone(),

@@ -21,6 +21,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::DataDir;
+use super::browsers::BrowserSettings;
 use super::values::{
     host_and_port, host_name, listen_address, named_file, plain_url, public_url, ratio, registry_url, trusted_proxy,
 };
@@ -162,9 +163,8 @@ pub(crate) struct ServeSettings {
         action = clap::ArgAction::Append
     )]
     pub(crate) credential_provider_allow: Vec<Allow>,
-    /// The memory limit of a session in MiB
-    #[arg(long, value_name = "MIB", env = "CASEMENT_SESSION_MEMORY", default_value_t = 2048, value_parser = clap::value_parser!(u64).range(256..=1_048_576))]
-    pub(crate) session_memory: u64,
+    #[command(flatten)]
+    pub(crate) browsers: BrowserSettings,
     /// The folder of the script runner, with Node and Playwright [default: ../runner or ../lib/casement/runner beside
     /// the program]
     #[arg(long, value_name = "DIR", env = "CASEMENT_SCRIPT_RUNNER")]

@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use super::{BrowserPolicy, Viewport};
+use super::{BrowserPolicy, Location, ReservedMemory, Viewport};
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId, SessionId};
 use crate::profile::LoadedProfile;
@@ -27,6 +27,18 @@ pub struct Shape {
     pub proxy: Option<ProxyId>,
     /// The profile that is loaded at the start.
     pub profile: Option<LoadedProfile>,
+    /// The memory; `None`: the node's default, of a pool or of a browser that an earlier version has started.
+    pub memory: Option<ReservedMemory>,
+    /// The time zone and the locale. Those of a running browser can be changed.
+    pub location: Location,
+}
+
+impl Shape {
+    /// Returns the number of sessions that a browser counts as in the limits of sessions.
+    #[must_use]
+    pub fn places(&self) -> u32 {
+        self.memory.map_or(1, |memory| memory.places)
+    }
 }
 
 /// An absolute URL that a session opens first, of at most 8,192 characters.

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{Browser, Region, Shape, StartUrl, Viewport};
+use super::{Browser, Location, Region, Shape, StartUrl, Viewport};
 use crate::ids::{BrowserId, NodeId};
 use crate::store_error::StoreError;
 
@@ -84,6 +84,9 @@ pub enum EngineError {
     /// The profile was deleted, or its stored version cannot be used.
     #[error("{0}")]
     Profile(String),
+    /// The browser cannot have the location. The request had no effect.
+    #[error("{0}")]
+    Location(String),
     /// The request took too long.
     #[error("the browser took longer than {seconds} s")]
     Timeout {
@@ -119,6 +122,20 @@ pub trait BrowserEngine: Send + Sync {
     /// [`EngineError::OutOfRange`] if this node has no memory for a display of that size; then nothing changed. After
     /// any other failure the browser may have ended.
     async fn restart_with_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError>;
+
+    /// Returns whether the browser was last started with this location.
+    ///
+    /// # Errors
+    /// [`EngineError::Location`] if the browser can have no other location than its own.
+    async fn has_location(&self, id: BrowserId, location: Location) -> Result<bool, EngineError>;
+
+    /// Restarts Chromium with another location, with the same profile and the same pages. Connections to the browser
+    /// end.
+    ///
+    /// # Errors
+    /// [`EngineError::Location`] if the browser cannot have the location; then nothing changed. After any other failure
+    /// the browser may have ended.
+    async fn restart_with_location(&self, id: BrowserId, location: Location) -> Result<(), EngineError>;
 
     /// Returns whether a recording of the display is running.
     async fn is_recording(&self, id: BrowserId) -> Result<bool, EngineError>;

@@ -129,7 +129,7 @@ impl DeploymentRequest {
         };
         let why = "only Python (.py) and Node (.ts, .mts, .js, .mjs, .cjs) programs can be run";
         Ok(NewDeployment {
-            entrypoint: Entrypoint::at(path).map_err(|_| NotSupported { field, why })?,
+            entrypoint: Entrypoint::at(path).map_err(|_| NotSupported { field, why: why.into() })?,
             version: version.unwrap_or_else(|| DEFAULT_VERSION.to_owned()),
             region: region.or_else(|| rules.regions.first().cloned()).unwrap_or_default(),
             force: self.force.unwrap_or(false),

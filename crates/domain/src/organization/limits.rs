@@ -5,7 +5,8 @@ use std::fmt;
 /// The limits of a project or the organization; `None`: no limit at this level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
-    /// The maximum of sessions on demand plus the sum of the sizes of pools.
+    /// The maximum of sessions on demand plus the sum of the sizes of pools. A browser of more than the default memory
+    /// counts as its multiple, here and in all usage.
     pub concurrent_sessions: Option<u32>,
     /// The maximum of the sum of the sizes of pools.
     pub pooled_sessions: Option<u32>,
@@ -16,7 +17,7 @@ pub struct Caps {
 /// The usage that counts against limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The number of sessions on demand that are starting or active.
+    /// The places of the sessions on demand that are starting or active.
     pub on_demand: u32,
     /// The sum of the sizes of pools.
     pub pooled: u32,
@@ -47,7 +48,10 @@ pub struct OrganizationUsage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapacityRequest {
     /// One more session on demand.
-    Session,
+    Session {
+        /// The number of sessions that it counts as.
+        places: u32,
+    },
     /// A new pool, or a larger size of a pool.
     Pooled {
         /// The growth of the sum of the sizes.
@@ -60,13 +64,13 @@ pub enum CapacityRequest {
 }
 
 impl CapacityRequest {
-    /// Returns the request of a new pool of this size.
+    /// Returns the request of a new pool that takes this number of places.
     #[must_use]
-    pub const fn new_pool(size: u32) -> Self {
-        Self::Pooled { sizes: size, browsers: size }
+    pub const fn new_pool(places: u32) -> Self {
+        Self::Pooled { sizes: places, browsers: places }
     }
 
-    /// Returns the request to resize a pool that has `held` browsers.
+    /// Returns the request to resize a pool whose browsers hold `held` places.
     #[must_use]
     pub fn resized(current: u32, next: u32, held: u32) -> Self {
         let browsers = next.max(held).saturating_sub(current.max(held));
@@ -189,7 +193,7 @@ pub fn admit(
             check(Limit::OrganizationPooled, organization.pooled_sessions, organization_usage.pooled, sizes)?;
             browsers
         }
-        CapacityRequest::Session => 1,
+        CapacityRequest::Session { places } => places,
     };
     if browsers == 0 {
         return Ok(());
@@ -208,7 +212,7 @@ mod tests {
     fn sessions_on_demand_and_pool_sizes_share_the_session_limit() {
         let organization = Caps { concurrent_sessions: Some(10), ..NONE };
         let usage = Usage { on_demand: 3, pooled: 6, ..Usage::default() };
-        assert_eq!(admit((&NONE, usage), (&organization, usage), CapacityRequest::Session), Ok(()));
+        assert_eq!(admit((&NONE, usage), (&organization, usage), CapacityRequest::Session { places: 1 }), Ok(()));
         assert_eq!(
             admit((&NONE, usage), (&organization, usage), CapacityRequest::new_pool(2)),
             Err(LimitExceeded { limit: Limit::OrganizationSessions, value: 10, used: 9, requested: 2 })
@@ -220,7 +224,8 @@ mod tests {
         let project = Caps { concurrent_sessions: Some(1), ..NONE };
         let organization = Caps { concurrent_sessions: Some(1), ..NONE };
         let usage = Usage { on_demand: 1, ..Usage::default() };
-        let refused = admit((&project, usage), (&organization, usage), CapacityRequest::Session).expect_err("full");
+        let refused =
+            admit((&project, usage), (&organization, usage), CapacityRequest::Session { places: 1 }).expect_err("full");
         assert_eq!(refused.limit, Limit::ProjectSessions);
     }
 
@@ -239,7 +244,8 @@ mod tests {
         let refused =
             admit((&caps, usage), (&NONE, usage), CapacityRequest::resized(2, 6, 5)).expect_err("one too many");
         assert_eq!((refused.value, refused.used, refused.requested), (5, 5, 1));
-        let refused = admit((&caps, usage), (&NONE, usage), CapacityRequest::Session).expect_err("five are leased");
+        let refused =
+            admit((&caps, usage), (&NONE, usage), CapacityRequest::Session { places: 1 }).expect_err("five are leased");
         assert_eq!((refused.value, refused.used, refused.requested), (5, 5, 1));
     }
 

@@ -169,7 +169,9 @@ impl PoolFiller {
         status: &FillStatus,
         round: &mut FillRound,
     ) -> Result<(), StoreError> {
+        let memory = self.deps.installation.memory.reserve_default();
         let shape = Shape {
+            memory: pool.config.shape.memory.or(Some(memory)),
             profile: self.deps.profiles.current(pool.config.shape.profile).await?,
             ..pool.config.shape.clone()
         };

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::PoolConfig;
-use crate::browser::{BrowserPolicy, StartUrl, Viewport};
+use crate::browser::{BrowserPolicy, BrowserRegion, Memory, StartUrl, Viewport};
 use crate::extension::references;
 use crate::field::{FieldCode, Fields, InvalidValue, within};
 use crate::name::SlugName;
@@ -38,6 +38,10 @@ pub struct PoolRequest {
     pub telemetry: Option<telemetry::ConfigRequest>,
     /// Whether idle browsers should follow the profile.
     pub refresh_on_profile_update: Option<bool>,
+    /// The memory of each browser. Default: the node's.
+    pub memory: Option<String>,
+    /// The region. Default: the installation's.
+    pub region: Option<String>,
     /// A profile of the project. An empty id clears.
     pub profile: Option<Reference>,
     /// A proxy of the project, by id or name. Empty clears.
@@ -63,9 +67,21 @@ impl PoolRequest {
         self.profile.as_ref().filter(|profile| profile.id.as_deref() != Some(""))
     }
 
+    /// Returns the requested region, if it is one.
+    pub(super) fn requested_region(&self) -> Option<BrowserRegion> {
+        BrowserRegion::parse(self.region.as_deref()?).ok()
+    }
+
+    /// Returns the requested memory, if it is valid.
+    pub(super) fn requested_memory(&self) -> Option<Memory> {
+        Memory::parse(self.memory.as_deref()?).ok()
+    }
+
     fn common(&self, fields: &mut Fields) -> Option<SlugName> {
         let name = self.name.as_deref().filter(|text| !text.is_empty());
         let name = fields.take_optional("name", name, SlugName::parse);
+        fields.take_optional("memory", self.memory.as_deref(), Memory::parse);
+        fields.take_optional("region", self.region.as_deref(), BrowserRegion::parse);
         fields.take_optional("profile", self.requested_profile(), Reference::parse);
         references(self.extensions.as_deref().unwrap_or_default(), fields);
         name

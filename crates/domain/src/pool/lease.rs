@@ -16,13 +16,17 @@ use super::{
 };
 use crate::access::Scope;
 use crate::audit::PreparedRecord;
-use crate::browser::StartUrl;
+use crate::browser::{EngineError, StartUrl};
 use crate::clock::MonotonicTime;
 use crate::error::{NameTaken, SpecificError, UseCaseError};
-use crate::field::{Fields, InvalidInput, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::{PoolId, SessionId, TicketId};
 use crate::name::LabelName;
-use crate::session::{EndSessionError, IdOrName, Session, SessionEvent, Sessions, Tags, UseSessionError, hand_out};
+use crate::profile::{LoadedProfile, ProfileRequest};
+use crate::session::{
+    EndSessionError, IdOrName, Session, SessionEvent, Sessions, Tags, UpdateSessionError, UseSessionError, hand_out,
+};
+use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
 use crate::telemetry;
 
@@ -39,6 +43,8 @@ pub struct AcquireRequest {
     pub tags: Option<BTreeMap<String, String>>,
     /// Changes to the pool's telemetry capture.
     pub telemetry: Option<telemetry::ConfigRequest>,
+    /// The profile, of the project, for a pool without one. Applies to this lease only.
+    pub profile: Option<ProfileRequest>,
     /// The timeout of the client, which bounds the wait.
     pub client_timeout: Option<Duration>,
 }
@@ -59,6 +65,7 @@ impl AcquireRequest {
         let name = fields.take_optional("name", self.name.as_deref(), LabelName::parse_in_path);
         let start_url = fields.take_optional("start_url", self.start_url.as_deref(), StartUrl::parse);
         let tags = fields.take_optional("tags", self.tags.clone(), Tags::parse);
+        fields.take_optional("profile", self.profile.as_ref(), |profile| profile.which.parse());
         // The result depends on the pool, but contradictions are found here.
         fields.take("telemetry", telemetry::on_change(self.telemetry.as_ref(), None));
         fields.finish()?;
@@ -156,7 +163,7 @@ impl Leases {
     ) -> Result<Acquired, UseCaseError> {
         scope.writable()?;
         let (mut lease, requested) = self.parse(&input)?;
-        if let Some(record) = record
+        if let Some(record) = record.filter(|_| input.profile.is_none())
             && let Some(session) = self.lease_cached(scope, which, &input, &mut lease, record).await?
         {
             return Ok(Acquired::Leased(Box::new(session)));
@@ -169,6 +176,7 @@ impl Leases {
         };
         let pool = found?.ok_or_else(|| not_found(which))?;
         lease.telemetry = merged_capture(&input, &pool)?;
+        lease.profile = self.lease_profile(scope, &input, &pool).await?;
         if let Some(session) = self.lease_idle(&pool, which, &mut lease).await? {
             return Ok(Acquired::Leased(Box::new(session)));
         }
@@ -178,6 +186,21 @@ impl Leases {
             true => self.enter_queue(pool.id, which, lease, wait).await,
             false => Ok(Acquired::TimeUp),
         }
+    }
+
+    /// Returns the profile that a lease loads, if one is requested.
+    async fn lease_profile(
+        &self,
+        scope: &Scope,
+        input: &AcquireRequest,
+        pool: &Pool,
+    ) -> Result<Option<LoadedProfile>, UseCaseError> {
+        let Some(request) = &input.profile else { return Ok(None) };
+        if pool.config.shape.profile.is_some() {
+            let why = "must be absent, because the browsers of the pool have a profile";
+            return Err(InvalidInput::of("profile", InvalidValue::new(FieldCode::MutuallyExclusive, why)).into());
+        }
+        self.sessions.profile::<UseCaseError>(scope, request).await.map(Some)
     }
 
     /// Leases an idle browser that answers; `None` if none is idle or callers wait.
@@ -191,7 +214,7 @@ impl Leases {
             let taken = self.deps.wait_queue.take_now(pool.id, lease, self.deps.clock.now()).await;
             match taken.map_err(|error| self.note_uncertain_lease(lease, error))? {
                 ImmediateLease::Leased(session) => {
-                    if let Some(session) = self.hand_out(*session).await {
+                    if let Some(session) = self.hand_out(*session, lease.profile).await? {
                         return Ok(Some(session));
                     }
                     // The failed lease keeps its session id, so the next attempt needs a new one.
@@ -232,7 +255,7 @@ impl Leases {
     fn parse(&self, input: &AcquireRequest) -> Result<(LeaseRequest, Option<u32>), UseCaseError> {
         let CheckedRequest { seconds, name, start_url, tags } = input.parse()?;
         let session = SessionId::mint(self.deps.ids.as_ref());
-        Ok((LeaseRequest { session, name, start_url, tags, telemetry: None }, seconds))
+        Ok((LeaseRequest { session, name, start_url, tags, telemetry: None, profile: None }, seconds))
     }
 
     async fn enter(&self, waiting: &mut WaitingCaller) -> Result<(), UseCaseError> {
@@ -315,7 +338,7 @@ impl Leases {
                     return Ok(Acquired::TimeUp);
                 }
                 TicketOutcome::Granted(session) => {
-                    if let Some(session) = Box::pin(self.hand_out(*session)).await {
+                    if let Some(session) = Box::pin(self.hand_out(*session, waiting.lease.profile)).await? {
                         return Ok(Acquired::Leased(Box::new(session)));
                     }
                     if event != WaiterEvent::Look {
@@ -340,12 +363,30 @@ impl Leases {
         }
     }
 
-    /// Probes the browser of a new lease and hands it out. The probe comes after the lease, because an earlier answer
-    /// says nothing about a browser that died since.
-    pub(super) async fn hand_out(&self, session: Session) -> Option<Session> {
-        let browser = session.browser?;
+    /// Loads the profile of a new lease, probes its browser and hands it out. The probe comes after the lease, because
+    /// an earlier answer says nothing about a browser that died since. Returns `None` if the browser does not answer.
+    ///
+    /// # Errors
+    /// The profile cannot be loaded, into any browser. The lease has ended then.
+    pub(super) async fn hand_out(
+        &self,
+        session: Session,
+        profile: Option<LoadedProfile>,
+    ) -> Result<Option<Session>, UseCaseError> {
         // The session is watched before its caller can use it, so that every connection counts.
         self.sessions.activity().watch(&session);
+        let Some(profile) = profile else { return Ok(self.probe_and_open(session).await) };
+        match Box::pin(self.sessions.load_into_lease(&session, profile)).await {
+            Ok(session) => Ok(self.probe_and_open(session).await),
+            Err(error) => {
+                self.start_failed(session.id).await;
+                unusable_profile(error).map_or(Ok(None), Err)
+            }
+        }
+    }
+
+    async fn probe_and_open(&self, session: Session) -> Option<Session> {
+        let browser = session.browser?;
         // Capture begins before the start URL is opened, so that its events are captured too.
         if self.sessions.begin_capture(&session).await.is_err() {
             self.start_failed(session.id).await;
@@ -398,6 +439,16 @@ async fn run_until<T>(work: impl Future<Output = T>, mut end: Pin<&mut impl Futu
         Poll::Pending => end.as_mut().poll(cx).map(|()| None),
     })
     .await
+}
+
+/// Returns the error of a profile that no browser can load; `None` if another browser may be able to.
+fn unusable_profile(error: UpdateSessionError) -> Option<UseCaseError> {
+    let unusable = |why| InvalidInput::of("profile", InvalidValue::new(FieldCode::NotAllowed, why)).into();
+    match error {
+        UpdateSessionError::Profile(OperationError::Engine(EngineError::Profile(why))) => Some(unusable(why)),
+        UpdateSessionError::Use(UseSessionError::Store(error)) => Some(error.into()),
+        _ => None,
+    }
 }
 
 pub(super) fn merged_capture(input: &AcquireRequest, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {

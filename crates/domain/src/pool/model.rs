@@ -30,6 +30,12 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
+    /// Returns what the pool takes of the limits of sessions: its size, times the places of one browser.
+    #[must_use]
+    pub fn places(&self) -> u32 {
+        self.size.saturating_mul(self.shape.places())
+    }
+
     /// Returns how long the pool takes to fill from empty at its rate, at most an hour. It is the default timeout of an
     /// acquire.
     #[must_use]

@@ -5,12 +5,13 @@ use time::{Duration, OffsetDateTime};
 
 use super::{Generation, Growth, Observed, Pool, PoolCounts};
 use crate::audit::AuditEntry;
-use crate::browser::{Browser, StartUrl};
+use crate::browser::{Browser, BrowserRegion, StartUrl};
 use crate::clock::MonotonicTime;
 use crate::ids::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, SessionId, TicketId};
 use crate::name::LabelName;
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
+use crate::profile::LoadedProfile;
 use crate::session::{IdOrName, Session, Tags};
 use crate::store_error::{Replaced, StoreError};
 use crate::telemetry::Capture;
@@ -54,6 +55,8 @@ pub struct PoolFilter {
     pub name: Option<String>,
     /// A substring of the name, compared without case.
     pub query: Option<String>,
+    /// The region; any other than the installation's has no pools. Repositories ignore it.
+    pub region: Option<BrowserRegion>,
 }
 
 /// The fencing number of a pool's leader; a higher number overrides a lower one.
@@ -148,6 +151,8 @@ pub struct LeaseRequest {
     pub tags: Tags,
     /// The telemetry capture of the session.
     pub telemetry: Option<Capture>,
+    /// The profile that is loaded after the lease. Repositories ignore it.
+    pub profile: Option<LoadedProfile>,
 }
 
 /// The browser that a lease with its audit record takes, as the caller knows it.

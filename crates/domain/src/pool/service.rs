@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    Generation, Growth, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository, PoolRequest, PoolStored,
+    Generation, Growth, Pool, PoolConfig, PoolCounts, PoolDeleted, PoolFilter, PoolRepository, PoolRequest, PoolStored,
     PoolUpdateRequest, TicketNotifier, WaitQueue,
 };
 use crate::access::Scope;
-use crate::browser::BrowserEngine;
+use crate::browser::{BrowserEngine, Installation, Memory};
 use crate::clock::{Clock, IdSource, MonotonicClock};
 use crate::error::{NameTaken, NotFound, SpecificError, UseCaseError};
 use crate::extension::{ExtensionRepository, resolve};
@@ -17,7 +17,7 @@ use crate::page::{Listed, Page};
 use crate::profile::{LoadedProfile, SessionProfiles};
 use crate::proxy::ProxyRouting;
 use crate::reference::Reference;
-use crate::session::{EndSessionError, IdOrName, PoolWake, SessionEvent, SessionRepository, Sessions};
+use crate::session::{EndSessionError, IdOrName, NotSupported, PoolWake, SessionEvent, SessionRepository, Sessions};
 use crate::store_error::StoreError;
 
 /// The ports of the use cases of pools.
@@ -25,6 +25,8 @@ use crate::store_error::StoreError;
 pub struct PoolDeps {
     /// This node.
     pub node: NodeId,
+    /// What the operator sets for all browsers.
+    pub installation: Installation,
     /// The stored pools.
     pub pools: Arc<dyn PoolRepository>,
     /// The stored sessions.
@@ -92,7 +94,10 @@ impl Pools {
         let requested = input.extensions.clone().unwrap_or_default();
         let proxy = input.proxy.clone();
         let profile = input.requested_profile().cloned();
+        let (region, memory) = (input.requested_region(), input.requested_memory());
         let (name, mut config) = input.parse()?;
+        self.deps.installation.check_region(region)?;
+        self.set_memory(&mut config, memory)?;
         config.shape.extensions = self.extensions(scope, &requested).await?;
         config.shape.proxy = self.proxy(scope, proxy.as_deref().unwrap_or_default()).await?;
         config.shape.profile = self.profile(scope, profile.as_ref()).await?;
@@ -111,6 +116,19 @@ impl Pools {
         self.stored(stored, &pool)?;
         self.deps.wake.wake(pool.id);
         Ok((pool, PoolCounts::default()))
+    }
+
+    /// Sets the memory of the pool's browsers, if a request names one.
+    fn set_memory(&self, config: &mut PoolConfig, requested: Option<Memory>) -> Result<(), NotSupported> {
+        if let Some(requested) = requested {
+            config.shape.memory = Some(self.deps.installation.memory.reserve(requested)?);
+        }
+        Ok(())
+    }
+
+    /// Returns the memory of the browsers that a pool starts.
+    fn memory_of(&self, config: &PoolConfig) -> Memory {
+        config.shape.memory.map_or(self.deps.installation.memory.default, |memory| memory.limit)
     }
 
     async fn extensions(&self, scope: &Scope, requested: &[Reference]) -> Result<Vec<ExtensionId>, UseCaseError> {
@@ -156,6 +174,12 @@ impl Pools {
         }
     }
 
+    /// Returns what the operator sets for all browsers.
+    #[must_use]
+    pub fn installation(&self) -> &Installation {
+        &self.deps.installation
+    }
+
     async fn find(&self, scope: &Scope, which: &str) -> Result<Option<Pool>, StoreError> {
         self.deps.pools.find(scope.project_id(), &IdOrName::parse(which)).await
     }
@@ -180,10 +204,14 @@ impl Pools {
         filter: &PoolFilter,
         page: Page,
     ) -> Result<Listed<(Pool, PoolCounts)>, StoreError> {
+        if !self.deps.installation.has_region(filter.region) {
+            return Ok(Listed { items: Vec::new(), next_offset: None });
+        }
         self.deps.pools.list(scope.project_id(), filter, page).await
     }
 
-    /// Changes a pool. Its present and starting browsers keep the old configuration unless `discard_all_idle` is set.
+    /// Changes a pool. Its present and starting browsers keep the old configuration unless `discard_all_idle` is set or
+    /// their memory changes.
     ///
     /// # Errors
     /// See [`UseCaseError`].
@@ -199,6 +227,9 @@ impl Pools {
             let found = self.find(scope, which).await?;
             let current = found.ok_or_else(|| not_found(which))?;
             let (name, mut config) = update.input.clone().parse_onto(&current.config)?;
+            self.deps.installation.check_region(update.input.requested_region())?;
+            self.set_memory(&mut config, update.input.requested_memory())?;
+            let is_resized = self.memory_of(&config) != self.memory_of(&current.config);
             if let Some(requested) = &update.input.extensions {
                 config.shape.extensions = self.extensions(scope, requested).await?;
             }
@@ -224,7 +255,8 @@ impl Pools {
                 PoolStored::Gone => continue,
                 other => self.stored(other, &next)?,
             }
-            if update.discard_all_idle {
+            // A lease never gets a browser of another size than the pool's.
+            if update.discard_all_idle || is_resized {
                 self.flush_pool(next.id).await.map_err(|error| error.with_maybe_done(true))?;
             }
             self.deps.wake.wake(next.id);

@@ -1,6 +1,7 @@
 //! Requests for new proxies, and their checks.
 
 use core::net::IpAddr;
+use std::borrow::Cow;
 use std::fmt;
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -97,7 +98,7 @@ impl fmt::Debug for NewProxyConfig {
 pub(super) const MAX_CREDENTIAL: usize = 255;
 
 pub(super) const NONE_RENTED: NotSupported =
-    NotSupported { field: "type", why: "this installation rents no proxies of that type" };
+    NotSupported { field: "type", why: Cow::Borrowed("this installation rents no proxies of that type") };
 
 /// The default country of rented proxies in data centres.
 const DEFAULT_COUNTRY: &str = "US";
@@ -190,14 +191,14 @@ fn by_upstream(
     if protocol.is_some_and(|protocol| protocol != upstream.protocol()) {
         return Err(NotSupported {
             field: "protocol",
-            why: "this installation's proxies of that type speak another one",
+            why: "this installation's proxies of that type speak another one".into(),
         });
     }
     let unheard = |member: &ExitMember| exit.get(*member).is_some() && !upstream.chooses_by(*member);
     if ExitMember::ALL.iter().any(unheard) {
         return Err(NotSupported {
             field: "config",
-            why: "this installation's proxies of that type are not chosen by all of that",
+            why: "this installation's proxies of that type are not chosen by all of that".into(),
         });
     }
     let in_a_centre = matches!(kind, ProxyType::Datacenter | ProxyType::Isp);

@@ -31,7 +31,7 @@ impl<E> From<OpenError> for UseCaseError<E> {
             OpenError::NotRented(_) => NONE_RENTED.into(),
             OpenError::TooLong => {
                 let why = "the parameters for the proxy's gateway are too long";
-                NotSupported { field: "config", why }.into()
+                NotSupported { field: "config", why: why.into() }.into()
             }
         }
     }

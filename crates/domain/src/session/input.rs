@@ -1,10 +1,13 @@
 //! Requests for sessions and changes of sessions, and their checks.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::browser::{BrowserPolicy, Shape, StartUrl, Viewport};
+use crate::browser::{
+    BrowserPolicy, BrowserRegion, Location, LocationChange, LocationRequest, Memory, Shape, StartUrl, Viewport,
+};
 use crate::extension::references;
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::InvocationId;
@@ -20,7 +23,7 @@ pub struct NotSupported {
     /// The field.
     pub field: &'static str,
     /// The reason.
-    pub why: &'static str,
+    pub why: Cow<'static, str>,
 }
 
 /// An unchecked viewport.
@@ -104,6 +107,12 @@ pub struct SessionRequest {
     pub tags: Option<BTreeMap<String, String>>,
     /// The telemetry configuration. Default: off.
     pub telemetry: Option<telemetry::ConfigRequest>,
+    /// The time zone and the locale. Default: the installation's time zone, and English of the United States.
+    pub location: Option<LocationRequest>,
+    /// The memory of the browser. Default: the node's.
+    pub memory: Option<String>,
+    /// The region. Default: the installation's.
+    pub region: Option<String>,
     /// The profile, of the project. Default: none.
     pub profile: Option<ProfileRequest>,
     /// The proxy of the project, by id or name. Default: none.
@@ -117,8 +126,12 @@ pub struct SessionRequest {
 /// The checked request for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewSession {
-    /// The shape of the browser, without profile, extensions and proxy.
+    /// The shape of the browser, without profile, extensions, proxy and memory.
     pub shape: Shape,
+    /// The requested memory.
+    pub memory: Option<Memory>,
+    /// The requested region.
+    pub region: Option<BrowserRegion>,
     /// The profile, resolved when the session is created.
     pub profile: Option<ProfileRequest>,
     /// The extensions, resolved when the session is created.
@@ -178,17 +191,19 @@ pub fn shape(
         extensions: Vec::new(),
         proxy: None,
         profile: None,
+        memory: None,
+        location: Location::default(),
     }
 }
 
 /// Refuses features that this installation does not support, instead of ignoring them.
 pub(crate) fn supported(gpu: Option<bool>, requested: &[(&'static str, bool)]) -> Result<(), NotSupported> {
     if gpu == Some(true) {
-        return Err(NotSupported { field: "gpu", why: "this installation has no GPU for sessions" });
+        return Err(NotSupported { field: "gpu", why: "this installation has no GPU for sessions".into() });
     }
     for &(field, requested) in requested {
         if requested {
-            return Err(NotSupported { field, why: "this installation does not offer it" });
+            return Err(NotSupported { field, why: "this installation does not offer it".into() });
         }
     }
     Ok(())
@@ -211,9 +226,13 @@ impl SessionRequest {
         }
         let name = fields.take_optional("name", self.name, |text| LabelName::parse_in_path(&text));
         let timeout = fields.take_optional("timeout_seconds", self.timeout_seconds, timeout_seconds);
-        let shape =
+        let mut shape =
             shape(&mut fields, (self.headless, self.stealth, self.kiosk_mode), self.viewport, self.browser_policy);
         let start_url = fields.take_optional("start_url", self.start_url, |text| StartUrl::parse(&text));
+        let location = fields.take_optional("location", self.location, |location| location.parse());
+        shape.location = location.unwrap_or_default().onto(Location::default());
+        let memory = fields.take_optional("memory", self.memory.as_deref(), Memory::parse);
+        let region = fields.take_optional("region", self.region.as_deref(), BrowserRegion::parse);
         fields.take_optional("profile", self.profile.as_ref(), |profile| profile.which.parse());
         references(&self.extensions, &mut fields);
         let tags = fields.take_optional("tags", self.tags, Tags::parse);
@@ -225,6 +244,8 @@ impl SessionRequest {
         supported(self.gpu, &[])?;
         Ok(NewSession {
             shape,
+            memory,
+            region,
             profile: self.profile,
             extensions: self.extensions,
             proxy: self.proxy,
@@ -256,6 +277,10 @@ pub struct SessionUpdateRequest {
     pub profile: Option<ProfileRequest>,
     /// The new proxy of the project, by id or name; `Some(None)` and an empty text remove it.
     pub proxy: Option<Option<String>>,
+    /// The URL to open after all other changes; an empty one opens nothing.
+    pub start_url: Option<String>,
+    /// The change of the time zone and the locale, before the URL is opened.
+    pub location: Option<LocationRequest>,
 }
 
 /// The checked request to change a session. `None` leaves a value unchanged.
@@ -273,6 +298,10 @@ pub struct SessionUpdate {
     pub profile: Option<ProfileRequest>,
     /// The change of the telemetry configuration, applied to the current capture.
     pub telemetry: Option<telemetry::ConfigRequest>,
+    /// The URL to open after all other changes.
+    pub start_url: Option<StartUrl>,
+    /// The change of the time zone and the locale.
+    pub location: Option<LocationChange>,
 }
 
 impl SessionUpdateRequest {
@@ -288,6 +317,9 @@ impl SessionUpdateRequest {
         let tags = fields.take_optional("tags", self.tags, Tags::parse);
         let viewport = fields.take_optional("viewport", self.viewport, ViewportRequest::parse);
         fields.take_optional("profile", self.profile.as_ref(), |profile| profile.which.parse());
+        let start_url = self.start_url.as_deref().filter(|text| !text.is_empty());
+        let start_url = fields.take_optional("start_url", start_url, StartUrl::parse);
+        let location = fields.take_optional("location", self.location, |location| location.parse());
         // The result depends on the current capture, but a contradiction within the request is found here.
         fields.take("telemetry", telemetry::on_change(self.telemetry.as_ref(), None));
         fields.finish()?;
@@ -298,6 +330,8 @@ impl SessionUpdateRequest {
             proxy: self.proxy.map(|proxy| proxy.filter(|text| !text.is_empty())),
             profile: self.profile,
             telemetry: self.telemetry,
+            start_url,
+            location,
         })
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use time::OffsetDateTime;
 
 use super::{EndReason, IdOrName, Session, SessionUpdate, StatusFilter};
-use crate::browser::{Browser, Viewport};
+use crate::browser::{Browser, BrowserRegion, Location, Viewport};
 use crate::ids::{BrowserId, InvocationId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, SessionId};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
@@ -39,6 +39,8 @@ pub struct SessionFilter {
     pub query: Option<String>,
     /// The tags, which must all match.
     pub tags: BTreeMap<String, String>,
+    /// The region; any other than the installation's has no sessions. Repositories ignore it.
+    pub region: Option<BrowserRegion>,
 }
 
 /// The port to the stored sessions.
@@ -103,6 +105,9 @@ pub trait SessionRepository: Send + Sync {
 
     /// Stores the proxy of an active session. Returns `false` if the session is no longer active.
     async fn set_proxy(&self, id: SessionId, proxy: Option<ProxyId>) -> Result<bool, StoreError>;
+
+    /// Stores the location of an active session and of its browser. Returns `false` if the session is no longer active.
+    async fn set_location(&self, id: SessionId, location: Location) -> Result<bool, StoreError>;
 
     /// Stores the telemetry capture of an active session. Returns `false` if the session is no longer active.
     async fn set_telemetry(&self, id: SessionId, telemetry: Option<Capture>) -> Result<bool, StoreError>;

@@ -14,7 +14,7 @@ use casement_domain::testing::{NOON, project_id, scope, session};
 use casement_domain::{Replaced, SessionId, UseCaseError};
 use ulid::Ulid;
 
-use crate::support::World;
+use crate::support::{World, default_shape};
 
 fn id(n: u128) -> ExtensionId {
     ExtensionId::from_ulid(Ulid::from_parts(11, n))
@@ -72,7 +72,7 @@ async fn a_session_is_started_with_the_extensions_it_names_in_their_order() {
     let extensions = vec![by_id(id(2).to_string()), named("red"), by_id(id(2).to_string())];
     let request = SessionRequest { extensions, ..SessionRequest::default() };
     let made = world.build().sessions.create(&scope(), request).await.expect("a session");
-    assert_eq!(made.shape, Shape { extensions: vec![id(2), id(1)], ..Shape::default() });
+    assert_eq!(made.shape, Shape { extensions: vec![id(2), id(1)], ..default_shape() });
 }
 
 #[tokio::test]

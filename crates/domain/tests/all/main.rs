@@ -20,6 +20,7 @@ mod replays;
 mod sessions_create;
 mod sessions_end;
 mod sessions_node;
+mod sessions_parameters;
 mod sessions_use;
 mod states;
 mod states_apps;

@@ -1,5 +1,6 @@
 //! Tests of profiles: loading at the begin of a session, saving after its end, and stored versions.
 
+mod leases;
 mod versions;
 
 use std::future::ready;

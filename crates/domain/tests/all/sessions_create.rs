@@ -12,7 +12,7 @@ use casement_domain::testing::{NOON, browser_id, invocation, node_id, scope};
 use casement_domain::{BrowserId, Replaced, SessionId};
 use pretty_assertions::assert_eq;
 
-use crate::support::{World, archived, hung, nth, store_down};
+use crate::support::{World, archived, default_shape, hung, nth, store_down};
 
 fn request() -> SessionRequest {
     SessionRequest { headless: Some(true), name: Some("checkout".to_owned()), ..SessionRequest::default() }
@@ -23,7 +23,7 @@ const FULL: LimitExceeded = LimitExceeded { limit: Limit::ProjectSessions, value
 #[tokio::test]
 async fn a_spare_browser_is_handed_out_and_none_is_started() {
     let mut world = World::default();
-    let headless = Shape { headless: true, ..Shape::default() };
+    let headless = Shape { headless: true, ..default_shape() };
     world.spares.expect_take().withf(move |shape| *shape == headless).times(1).return_const(Some(browser_id(1)));
     world
         .sessions

@@ -103,6 +103,43 @@ async fn an_empty_name_and_null_clear_the_name_and_absence_keeps_it() {
 }
 
 #[tokio::test]
+async fn an_update_opens_its_start_url_and_an_empty_one_leaves_the_page() {
+    for (url, opened) in [(Some("https://x.test/"), 1), (Some(""), 0), (None, 0)] {
+        let mut world = found();
+        world.sessions.expect_change().returning(|_, _| Ok(Some(Created::Yes)));
+        world
+            .engine
+            .expect_hand_out()
+            .withf(|id, to| {
+                *id == browser_id(1)
+                    && to.start_url.as_ref().is_some_and(|url| url.as_str() == "https://x.test/")
+                    && to.abandoned_after_seconds == 60
+            })
+            .times(opened)
+            .returning(|_, _| Ok(()));
+        let update = SessionUpdateRequest { start_url: url.map(str::to_owned), ..SessionUpdateRequest::default() };
+        let session = world.build().sessions.update(&scope(), "one", update).await.expect("changed");
+        assert_eq!(session.start_url, None, "the record names the first URL");
+    }
+}
+
+#[tokio::test]
+async fn an_update_with_an_invalid_start_url_changes_nothing() {
+    let update = SessionUpdateRequest {
+        name: Some(Some("two".to_owned())),
+        start_url: Some("javascript:0".to_owned()),
+        ..SessionUpdateRequest::default()
+    };
+    let error = World::default().build().sessions.update(&scope(), "one", update).await.expect_err("refused");
+    match error {
+        UpdateSessionError::Use(UseSessionError::Invalid(invalid)) => {
+            assert_eq!(invalid.fields()[0].field, "start_url")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
 async fn tags_are_replaced_as_a_whole() {
     let tags = std::collections::BTreeMap::from([("team".to_owned(), "qa".to_owned())]);
     let mut world = found();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use casement_domain::access::Scope;
 use casement_domain::browser::{
-    Browser, BrowserState, EngineError, EngineFault, MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers, Shape,
+    Browser, BrowserState, EngineError, EngineFault, Installation, MockBrowserEngine, MockBrowserRepository,
+    MockSpareBrowsers, Shape,
 };
 use casement_domain::extension::MockExtensionRepository;
 use casement_domain::pool::{
@@ -75,6 +76,7 @@ impl World {
         };
         let sessions = Sessions::new(SessionDeps {
             node: node_id(),
+            installation: Installation::default(),
             sessions: session_rows.clone(),
             browsers: browsers.clone(),
             engine: engine.clone(),
@@ -93,6 +95,7 @@ impl World {
         });
         let deps = PoolDeps {
             node: node_id(),
+            installation: Installation::default(),
             pools: Arc::new(self.pools),
             sessions: session_rows,
             wait_queue: Arc::new(self.wait_queue),
@@ -194,6 +197,11 @@ impl Rows {
             None => Replaced::LostRace,
         }
     }
+}
+
+/// Returns the shape of a session whose request sets nothing.
+pub(crate) fn default_shape() -> Shape {
+    Shape { memory: Some(Installation::default().memory.reserve_default()), ..Shape::default() }
 }
 
 /// Returns the n-th identifier of [`CountingIds`].

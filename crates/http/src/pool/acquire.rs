@@ -21,7 +21,7 @@ use crate::{
     error::ApiError,
     json::in_order,
     request::{DeferredAudit, Request},
-    session::{Telemetry, checked, config_request},
+    session::{Profile, Telemetry, checked, config_request},
     state::Services,
     undelivered::UndeliveredSession,
 };
@@ -39,16 +39,20 @@ pub(crate) struct AcquireBrowser {
     tags: Option<BTreeMap<String, String>>,
     /// Changes to the pool's telemetry capture.
     telemetry: Option<Telemetry>,
+    /// The profile to load, if the pool has none. It is loaded before the response, in a restart of the browser.
+    profile: Option<Profile>,
 }
 
 impl AcquireBrowser {
     /// # Errors
     /// `invalid_input`, with all fields that are refused.
     fn input(self) -> Result<AcquireRequest, ApiError> {
-        let Self { acquire_timeout_seconds, name, start_url, tags, telemetry } = self;
+        let Self { acquire_timeout_seconds, name, start_url, tags, telemetry, profile } = self;
         let mut fields = Fields::new();
         let telemetry = config_request(telemetry, &mut fields);
-        let input = AcquireRequest { acquire_timeout_seconds, name, start_url, tags, telemetry, client_timeout: None };
+        let profile = profile.map(Into::into);
+        let input =
+            AcquireRequest { acquire_timeout_seconds, name, start_url, tags, telemetry, profile, client_timeout: None };
         checked(input, fields, |input| input.check().map_err(Refusal::Invalid))
     }
 }
@@ -63,9 +67,11 @@ pub(crate) async fn acquire_browser(mut request: Request<DeferredAudit>) -> Answ
     let _hang_up = gone.clone().drop_guard();
     let record = request.prepared_record(StatusCode::OK);
     let pool = which.clone();
+    let loads_profile = input.profile.is_some();
     let work = |services, scope| acquire(services, scope, pool, input, record, gone);
     // Waiters are queued on the main runtime: on a web worker they would fragment the memory of its connection buffers.
-    let acquired = match request.services().leases.has_cached_candidate(request.scope(), &which) {
+    let is_fast = !loads_profile && request.services().leases.has_cached_candidate(request.scope(), &which);
+    let acquired = match is_fast {
         true => request.finish_here(work).await?,
         false => request.finish(work).await?,
     };

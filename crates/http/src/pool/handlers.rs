@@ -1,7 +1,10 @@
 //! Create, list, get, update, delete, flush, release.
 
 use actix_web::http::StatusCode;
-use casement_domain::{NotFound, pool::PoolFilter};
+use casement_domain::{
+    NotFound,
+    pool::{Pool, PoolCounts, PoolFilter},
+};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -15,7 +18,12 @@ use crate::{
     json::in_order,
     query::non_empty,
     request::{ProjectKey, Request},
+    session::region,
 };
+
+fn body(request: &Request<ProjectKey>, pool: (Pool, PoolCounts)) -> PoolBody {
+    PoolBody::new(pool, request.services().pools.installation())
+}
 
 fn no_pool(which: &str) -> ApiError {
     NotFound::new("browser pool", which).into()
@@ -24,7 +32,7 @@ fn no_pool(which: &str) -> ApiError {
 pub(crate) async fn create_pool(mut request: Request<ProjectKey>) -> Answer {
     let input = request.json::<PoolInput>().await?.create().map_err(in_order::<PoolInput>)?;
     let made = request.finish(|services, scope| async move { services.pools.create(&scope, input).await }).await;
-    let pool = PoolBody::from(made.map_err(in_order::<PoolInput>)?);
+    let pool = body(&request, made.map_err(in_order::<PoolInput>)?);
     Ok(answer::created(&format!("/browser_pools/{}", pool.id), &pool))
 }
 
@@ -35,19 +43,21 @@ pub(super) struct PoolListParams {
     name: Option<String>,
     /// Part of the name.
     query: Option<String>,
+    /// `us-east`, `us-west`, `eu-west` or `ap-southeast`: pools of that region. All pools are in one.
+    region: Option<String>,
 }
 
 pub(crate) async fn list_pools(request: Request<ProjectKey>) -> Answer {
-    let PoolListParams { name, query } = request.query()?;
-    let filter = PoolFilter { name: non_empty(name), query: non_empty(query) };
+    let PoolListParams { name, query, region: wanted } = request.query()?;
+    let filter = PoolFilter { name: non_empty(name), query: non_empty(query), region: region(wanted)? };
     let page = request.services().pools.list(request.scope(), &filter, request.page()?).await?;
-    Ok(answer::list(&page.map(PoolBody::from)))
+    Ok(answer::list(&page.map(|pool| body(&request, pool))))
 }
 
 pub(crate) async fn get_pool(request: Request<ProjectKey>) -> Answer {
     let which = request.path("id_or_name")?;
     let found = request.services().pools.get(request.scope(), &which).await?;
-    Ok(answer::record(StatusCode::OK, &PoolBody::from(found.ok_or_else(|| no_pool(&which))?)))
+    Ok(answer::record(StatusCode::OK, &body(&request, found.ok_or_else(|| no_pool(&which))?)))
 }
 
 pub(crate) async fn update_pool(mut request: Request<ProjectKey>) -> Answer {
@@ -55,7 +65,7 @@ pub(crate) async fn update_pool(mut request: Request<ProjectKey>) -> Answer {
     let update = request.json::<PoolInput>().await?.update().map_err(in_order::<PoolInput>)?;
     let changed = request.finish(|services, scope| async move { services.pools.update(&scope, &which, update).await });
     let changed = changed.await.map_err(in_order::<PoolInput>)?;
-    Ok(answer::record(StatusCode::OK, &PoolBody::from(changed)))
+    Ok(answer::record(StatusCode::OK, &body(&request, changed)))
 }
 
 pub(crate) async fn delete_pool(mut request: Request<ProjectKey>) -> Answer {

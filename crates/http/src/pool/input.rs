@@ -34,6 +34,11 @@ pub(crate) struct PoolInput {
     refresh_on_profile_update: Option<bool>,
     /// A proxy of the project, by id or name. On update, `""` removes it.
     proxy_id: Option<String>,
+    /// The memory of each browser: `1GiB`, `2GiB`, `4GiB`, `8GiB` or `16GiB`. Default: the node's. On update, another
+    /// size ends idle browsers.
+    memory: Option<String>,
+    /// The region: `us-east`, `us-west`, `eu-west` or `ap-southeast`. Only the installation's own is accepted.
+    region: Option<String>,
     /// Extensions of the project, loaded in this order. On update, `[]` removes them.
     extensions: Option<Vec<Reference>>,
     /// Size of the display. Default: 1920 × 1080.
@@ -84,6 +89,8 @@ impl PoolInput {
             browser_policy: policy(self.browser_policy, self.chrome_policy, fields),
             start_url: self.start_url,
             telemetry: config_request(self.telemetry, fields),
+            memory: self.memory,
+            region: self.region,
             refresh_on_profile_update: self.refresh_on_profile_update,
             profile: self.profile.map(Into::into),
             proxy: self.proxy_id,

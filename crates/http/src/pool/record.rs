@@ -1,6 +1,9 @@
 //! The record of a pool.
 
-use casement_domain::pool::{Pool, PoolCounts};
+use casement_domain::{
+    browser::Installation,
+    pool::{Pool, PoolCounts},
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -25,6 +28,9 @@ pub(crate) struct PoolBody {
     acquired_count: u32,
     /// Extensions in the order they are loaded.
     extension_ids: Vec<String>,
+    /// The region of the installation.
+    #[schema(value_type = String)]
+    region: &'static str,
     /// The profile of its browsers.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile_id: Option<String>,
@@ -42,6 +48,9 @@ struct Config {
     fill_rate_per_minute: u32,
     headless: bool,
     stealth: bool,
+    /// The memory of each browser: the largest of the named sizes that its limit reaches, `1GiB` also below that.
+    #[schema(value_type = String)]
+    memory: &'static str,
     kiosk_mode: bool,
     /// The idle timeout of a lease.
     timeout_seconds: u32,
@@ -81,8 +90,8 @@ impl Resolved {
     }
 }
 
-impl From<(Pool, PoolCounts)> for PoolBody {
-    fn from((pool, counts): (Pool, PoolCounts)) -> Self {
+impl PoolBody {
+    pub(crate) fn new((pool, counts): (Pool, PoolCounts), installation: &Installation) -> Self {
         let name = pool.name.map(|name| name.to_string());
         let config = pool.config;
         Self {
@@ -92,6 +101,7 @@ impl From<(Pool, PoolCounts)> for PoolBody {
             available_count: counts.available,
             acquired_count: counts.acquired,
             extension_ids: config.shape.extensions.iter().map(ToString::to_string).collect(),
+            region: installation.region.as_str(),
             profile_id: config.shape.profile.map(|profile| profile.id.to_string()),
             browser_pool_config: Config {
                 name,
@@ -99,6 +109,7 @@ impl From<(Pool, PoolCounts)> for PoolBody {
                 fill_rate_per_minute: config.fill_rate_per_minute,
                 headless: config.shape.headless,
                 stealth: config.shape.stealth,
+                memory: config.shape.memory.map_or(installation.memory.default, |memory| memory.limit).name(),
                 kiosk_mode: config.shape.kiosk_mode,
                 timeout_seconds: config.timeout_seconds,
                 viewport: config.shape.viewport.into(),

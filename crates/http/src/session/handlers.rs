@@ -8,7 +8,8 @@ use actix_web::http::StatusCode;
 use casement_domain::{
     StoreError,
     access::Scope,
-    field::FieldCode,
+    browser::BrowserRegion,
+    field::{FieldCode, InvalidInput},
     page::Listed,
     session::{Session, SessionFilter, StatusFilter},
 };
@@ -38,11 +39,12 @@ impl Api {
     pub(crate) async fn sessions(&self, scope: &Scope, sessions: Vec<Session>) -> Result<Vec<SessionBody>, StoreError> {
         let loaded: Vec<_> = sessions.iter().filter_map(|session| session.shape.profile).map(|one| one.id).collect();
         let profiles = self.services.profiles.of_ids(&loaded).await?;
+        let (installation, now) = (self.services.sessions.installation(), self.services.clock.now());
         let record = |session: Session| {
             let loaded = session.shape.profile;
             let profile = profiles.iter().find(|profile| loaded.is_some_and(|loaded| loaded.id == profile.id));
             let urls = Urls::for_caller(&self.public_url, &self.services.tokens, &session, scope);
-            SessionBody::new(session, profile.cloned(), &urls, self.services.clock.now())
+            SessionBody::new(session, profile.cloned(), &urls, (installation, now))
         };
         Ok(sessions.into_iter().map(record).collect())
     }
@@ -70,6 +72,8 @@ pub(super) struct BrowserListParams {
     include_deleted: Option<bool>,
     /// Part of the name of the session or its pool, or the whole id of the session, its profile or its proxy.
     query: Option<String>,
+    /// `us-east`, `us-west`, `eu-west` or `ap-southeast`: sessions of that region. All sessions are in one.
+    region: Option<String>,
     /// `tags[key]=value`: sessions with all of these tags.
     #[param(style = DeepObject, explode, required = false)]
     tags: BTreeMap<String, String>,
@@ -84,8 +88,14 @@ impl BrowserListParams {
             Some("all") => StatusFilter::All,
             Some(_) => return Err(ApiError::field("status", FieldCode::NotAllowed, "must be active, deleted or all")),
         };
-        Ok(SessionFilter { status, query: non_empty(self.query), tags: self.tags })
+        Ok(SessionFilter { status, query: non_empty(self.query), tags: self.tags, region: region(self.region)? })
     }
+}
+
+/// Returns the region of a filter; an empty one filters nothing.
+pub(crate) fn region(text: Option<String>) -> Result<Option<BrowserRegion>, ApiError> {
+    let parsed = non_empty(text).map(|text| BrowserRegion::parse(&text)).transpose();
+    parsed.map_err(|bad| InvalidInput::of("region", bad).into())
 }
 
 pub(crate) async fn list_browsers(request: Request<ProjectKey>) -> Answer {

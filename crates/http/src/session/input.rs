@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use casement_domain::{
+    browser::LocationRequest,
     field::{FieldCode, Fields, InvalidValue},
     profile::ProfileRequest,
     reference,
@@ -32,6 +33,13 @@ pub(crate) struct CreateBrowser {
     pub(crate) timeout_seconds: Option<i64>,
     /// The profile to load.
     pub(crate) profile: Option<Profile>,
+    /// The time zone and the locale of pages and workers.
+    pub(crate) location: Option<LocationInput>,
+    /// The memory of the browser: `1GiB`, `2GiB`, `4GiB`, `8GiB` or `16GiB`. Default: the node's. A session of more than
+    /// the default counts as its multiple in the limits of sessions.
+    pub(crate) memory: Option<String>,
+    /// The region: `us-east`, `us-west`, `eu-west` or `ap-southeast`. Only the installation's own is accepted.
+    pub(crate) region: Option<String>,
     /// A proxy of the project, by id or name.
     pub(crate) proxy_id: Option<String>,
     /// Extensions of the project, loaded in this order.
@@ -95,6 +103,42 @@ pub(crate) struct Profile {
 impl From<Profile> for ProfileRequest {
     fn from(Profile { id, name, save_changes }: Profile) -> Self {
         Self { which: reference::Reference { id, name }, save_changes: save_changes.unwrap_or(false) }
+    }
+}
+
+/// The time zone and the locale of a session.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = BrowserLocationInput)]
+pub(crate) struct LocationInput {
+    /// The IANA name, as `Europe/Berlin`. Default: the installation's time zone.
+    timezone: Option<String>,
+    /// The BCP 47 tag, as `de-CH`. Default: `en-US`.
+    locale: Option<String>,
+}
+
+impl From<LocationInput> for LocationRequest {
+    fn from(LocationInput { timezone, locale }: LocationInput) -> Self {
+        Self { time_zone: timezone.map(Some), locale: locale.map(Some) }
+    }
+}
+
+/// A change of the time zone and the locale; an absent member leaves its value unchanged, null sets the default.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = BrowserLocationUpdate)]
+pub(crate) struct LocationUpdate {
+    /// The IANA name, as `Europe/Berlin`.
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<String>)]
+    timezone: Option<Option<String>>,
+    /// The BCP 47 tag, as `de-CH`.
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<String>)]
+    locale: Option<Option<String>>,
+}
+
+impl From<LocationUpdate> for LocationRequest {
+    fn from(LocationUpdate { timezone, locale }: LocationUpdate) -> Self {
+        Self { time_zone: timezone, locale }
     }
 }
 
@@ -185,6 +229,9 @@ impl CreateBrowser {
             start_url: self.start_url,
             tags: self.tags,
             telemetry: config_request(self.telemetry, &mut fields),
+            location: self.location.map(Into::into),
+            memory: self.memory,
+            region: self.region,
             profile: self.profile.map(Into::into),
             proxy: self.proxy_id,
             extensions: self.extensions.unwrap_or_default().into_iter().map(Into::into).collect(),
@@ -217,6 +264,12 @@ pub(crate) struct UpdateBrowser {
     disable_default_proxy: Option<bool>,
     /// The profile to load, if none is loaded yet.
     profile: Option<Profile>,
+    /// The time zone and the locale of pages and workers. Another one restarts the browser with its pages, and ends
+    /// connections to it.
+    location: Option<LocationUpdate>,
+    /// An absolute URL to open after all other changes; `""` leaves the page. The response does not wait for the
+    /// navigation.
+    start_url: Option<String>,
     /// The new size of the display.
     viewport: Option<ViewportInput>,
 }
@@ -234,6 +287,8 @@ impl UpdateBrowser {
             telemetry: config_request(self.telemetry, &mut fields),
             profile: self.profile.map(Into::into),
             proxy: self.proxy_id,
+            start_url: self.start_url,
+            location: self.location.map(Into::into),
         };
         checked(request, fields, SessionUpdateRequest::parse)
     }

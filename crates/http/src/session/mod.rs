@@ -9,8 +9,8 @@ use self::{
     input::{CreateBrowser, UpdateBrowser},
 };
 pub(crate) use self::{
-    handlers::{delete_browser, get_browser, list_browsers, update_browser},
-    input::{Reference, Telemetry, ViewportInput, checked, config_request, policy},
+    handlers::{delete_browser, get_browser, list_browsers, region, update_browser},
+    input::{Profile, Reference, Telemetry, ViewportInput, checked, config_request, policy},
     record::{Captured, SessionBody, Urls, Viewport},
 };
 use crate::{

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use casement_domain::{
     SessionId,
     access::Scope,
-    browser,
+    browser::{self, Installation, Locale},
     permission::{Action, Kind, Target, Verb, Which},
     profile::Profile,
     session::Session,
@@ -41,6 +41,14 @@ pub(crate) struct SessionBody {
     browser_live_view_url: String,
     headless: bool,
     stealth: bool,
+    /// The memory of the browser: the largest of these sizes that its limit reaches, `1GiB` also below that.
+    #[schema(value_type = String)]
+    memory: &'static str,
+    /// The region of the installation.
+    #[schema(value_type = String)]
+    region: &'static str,
+    /// The time zone and the locale of pages and workers.
+    location: Location,
     gpu: bool,
     kiosk_mode: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,6 +61,9 @@ pub(crate) struct SessionBody {
     /// The present record of the profile that the session has loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<ProfileBody>,
+    /// Whether the state of the session is saved into the profile when it ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile_save_changes: Option<bool>,
     /// The id of the proxy of the session's traffic.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_id: Option<String>,
@@ -91,6 +102,36 @@ impl From<Capture> for Captured {
     fn from(capture: Capture) -> Self {
         let switch = |category: Category| (category.as_str(), Switch { enabled: capture.includes(category) });
         Self { browser: Category::ALL.into_iter().map(switch).collect() }
+    }
+}
+
+/// The time zone and the locale of a session.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BrowserLocation)]
+struct Location {
+    /// The BCP 47 tag.
+    #[schema(value_type = String)]
+    locale: &'static str,
+    /// `override` if a request set the locale, else `default`.
+    #[schema(value_type = String)]
+    locale_source: &'static str,
+    /// The IANA name.
+    #[schema(value_type = String)]
+    timezone: &'static str,
+    /// `override` if a request set the time zone, else `default`.
+    #[schema(value_type = String)]
+    timezone_source: &'static str,
+}
+
+impl Location {
+    fn new(location: browser::Location, installation: &Installation) -> Self {
+        let source = |is_set: bool| if is_set { "override" } else { "default" };
+        Self {
+            locale: location.locale.unwrap_or(Locale::DEFAULT).as_str(),
+            locale_source: source(location.locale.is_some()),
+            timezone: location.time_zone.unwrap_or(installation.time_zone).as_str(),
+            timezone_source: source(location.time_zone.is_some()),
+        }
     }
 }
 
@@ -212,7 +253,12 @@ fn limited(permission: Permission, may_use: bool) -> Permission {
 }
 
 impl SessionBody {
-    pub(crate) fn new(session: Session, profile: Option<Profile>, urls: &Urls<'_>, now: OffsetDateTime) -> Self {
+    pub(crate) fn new(
+        session: Session,
+        profile: Option<Profile>,
+        urls: &Urls<'_>,
+        (installation, now): (&Installation, OffsetDateTime),
+    ) -> Self {
         let uptime = session.uptime(now).whole_milliseconds();
         Self {
             session_id: session.id.to_string(),
@@ -223,6 +269,9 @@ impl SessionBody {
             browser_live_view_url: urls.live_view(),
             headless: session.shape.headless,
             stealth: session.shape.stealth,
+            memory: session.shape.memory.map_or(installation.memory.default, |memory| memory.limit).name(),
+            region: installation.region.as_str(),
+            location: Location::new(session.shape.location, installation),
             gpu: false,
             kiosk_mode: session.shape.kiosk_mode,
             name: session.name.map(|name| name.to_string()),
@@ -231,6 +280,7 @@ impl SessionBody {
                 .pool
                 .map(|pool| PoolReference { id: pool.id.to_string(), name: pool.name.map(|name| name.to_string()) }),
             viewport: session.shape.viewport.into(),
+            profile_save_changes: session.shape.profile.map(|loaded| loaded.save_changes),
             profile: profile.map(ProfileBody::from),
             proxy_id: session.shape.proxy.map(|id| id.to_string()),
             start_url: session.start_url.map(|url| url.as_str().to_owned()),

@@ -24,7 +24,7 @@ pub(crate) async fn list_pools(request: Request<ProjectKey>) -> Answer {
     let found = request.services().pools.list(request.scope(), &PoolFilter::default(), page).await?;
     let with_status = |(pool, counts): (Pool, PoolCounts)| PoolWithStatus {
         pool_status: request.services().pool_status.status(pool.id),
-        pool: (pool, counts).into(),
+        pool: PoolBody::new((pool, counts), request.services().pools.installation()),
     };
     Ok(answer::list(&found.map(with_status)))
 }

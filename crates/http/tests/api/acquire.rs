@@ -74,6 +74,29 @@ async fn a_ready_browser_is_returned_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_profile_of_a_lease_is_in_its_record() {
+    let mut ports = Ports::default();
+    let id = casement_domain::ProfileId::from_ulid(ulid::Ulid::from_parts(13, 1));
+    let profile = move || casement_domain::testing::profile(id, "login");
+    ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+    ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
+    ports.profiles.expect_find().returning(move |_, _| Ok(Some(profile())));
+    ports.profiles.expect_living().returning(move |_| Ok(Some(profile())));
+    ports.profiles.expect_of_ids().returning(move |_| Ok(vec![profile()]));
+    ports.profiles.expect_used().times(1).returning(|_, _| Ok(()));
+    ports.sessions.expect_set_profile().times(1).returning(|_, _| Ok(true));
+    ports.wait_queue.expect_take_now().return_once(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased_session(1)))));
+    ports.engine.expect_hand_out().returning(|_, _| Ok(()));
+    let body = json!({ "profile": { "name": "login", "save_changes": true } });
+    let reply = TestApi::start(ports).post(PATH, body).await;
+    assert_eq!(reply.status, 200, "{reply}");
+    assert_eq!(
+        (&reply.json()["profile"]["name"], &reply.json()["profile_save_changes"]),
+        (&json!("login"), &json!(true))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_response_names_every_refused_field() {
     let api = TestApi::start(Ports::default());
     let body = |telemetry| {

@@ -24,8 +24,8 @@ async fn a_pool_is_created_with_its_whole_record() {
         reply.to_string(),
         "201\nlocation: /browser_pools/00000000000000000000000001\n\
          {\"id\":\"00000000000000000000000001\",\"created_at\":\"2026-12-01T12:00:00.000000Z\",\"name\":\"warm\",\
-         \"available_count\":0,\"acquired_count\":0,\"extension_ids\":[],\"browser_pool_config\":{\"name\":\"warm\",\
-         \"size\":2,\"fill_rate_per_minute\":25,\"headless\":false,\"stealth\":false,\"kiosk_mode\":false,\
+         \"available_count\":0,\"acquired_count\":0,\"extension_ids\":[],\"region\":\"us-east\",\"browser_pool_config\":{\"name\":\"warm\",\
+         \"size\":2,\"fill_rate_per_minute\":25,\"headless\":false,\"stealth\":false,\"memory\":\"2GiB\",\"kiosk_mode\":false,\
          \"timeout_seconds\":600,\"viewport\":{\"width\":1920,\"height\":1080,\"refresh_rate\":25}}}"
     );
 }
@@ -43,6 +43,19 @@ async fn an_invalid_pool_is_refused_with_every_invalid_field() {
             "out_of_range: timeout_seconds: must be from 10 to 259200",
         ]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pools_are_of_the_region_of_the_installation() {
+    let mut ports = Ports::default();
+    ports.pools.expect_list().returning(|_, _, page| Ok(page.cut(vec![(pool(3).build(), PoolCounts::default())])));
+    let api = TestApi::start(ports);
+    let reply = api.post("/browser_pools", json!({ "size": 1, "region": "ap-southeast" })).await;
+    assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{reply}");
+    for (query, expected) in [("?region=us-east", 1), ("?region=us-west", 0)] {
+        let listed = api.get(&format!("/browser_pools{query}")).await.json();
+        assert_eq!(listed.as_array().map(Vec::len), Some(expected), "{query}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

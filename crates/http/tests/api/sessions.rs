@@ -50,7 +50,8 @@ async fn a_session_is_created_with_its_whole_record() {
          \"webdriver_ws_url\":\"wss://casement.test/vm/00000000000000000000000001/webdriver?jwt=…\",\
          \"base_url\":\"https://casement.test/vm/00000000000000000000000001\",\
          \"browser_live_view_url\":\"https://casement.test/live/00000000000000000000000001?jwt=…\",\
-         \"headless\":false,\"stealth\":false,\"gpu\":false,\"kiosk_mode\":false,\"name\":\"first\",\"timeout_seconds\":60,\
+         \"headless\":false,\"stealth\":false,\"memory\":\"2GiB\",\"region\":\"us-east\",\
+         \"location\":{\"locale\":\"en-US\",\"locale_source\":\"default\",\"timezone\":\"UTC\",\"timezone_source\":\"default\"},\"gpu\":false,\"kiosk_mode\":false,\"name\":\"first\",\"timeout_seconds\":60,\
          \"viewport\":{\"width\":1920,\"height\":1080,\"refresh_rate\":25},\"start_url\":\"https://x.test/\",\
          \"tags\":{\"a\":\"b\"},\"usage\":{\"uptime_ms\":0}}"
     );
@@ -143,6 +144,79 @@ async fn unsupported_options_are_refused_and_never_ignored() {
     let reply = TestApi::start(Ports::default()).post("/browsers", &json!({ "gpu": true })).await;
     assert_eq!((reply.status, &*reply.code()), (400, "not_supported"));
     assert!(reply.json()["message"].as_str().unwrap().starts_with("gpu"), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_region_of_the_installation_is_accepted() {
+    let api = TestApi::start(startable());
+    assert_eq!(api.post("/browsers", json!({ "region": "us-east" })).await.status, 201);
+    let reply = api.post("/browsers", json!({ "region": "eu-west" })).await;
+    assert_eq!(
+        reply.to_string(),
+        "400\n{\"code\":\"not_supported\",\"message\":\"region: this installation is in us-east\"}"
+    );
+    let reply = api.post("/browsers", json!({ "region": "local" })).await;
+    assert_eq!(reply.details(), ["not_allowed: region: must be one of us-east, us-west, eu-west, ap-southeast"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_record_shows_memory_and_location_of_the_request() {
+    let api = TestApi::start(startable());
+    let body = json!({ "memory": "4GiB", "location": { "timezone": "asia/tokyo", "locale": "ja-JP" } });
+    let record = api.post("/browsers", body).await.json();
+    assert_eq!(record["memory"], "4GiB");
+    assert_eq!(
+        record["location"],
+        json!({ "locale": "ja-JP", "locale_source": "override", "timezone": "Asia/Tokyo", "timezone_source": "override" })
+    );
+    let record = api.post("/browsers", json!({ "location": { "timezone": "UTC" }, "memory": null })).await.json();
+    assert_eq!((&record["location"]["timezone_source"], &record["memory"]), (&json!("override"), &json!("2GiB")));
+    assert_eq!(record["location"]["locale_source"], "default");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_location_is_refused_by_its_own_code_on_create_and_update() {
+    let mut ports = startable();
+    ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+    let api = TestApi::start(ports);
+    let location = json!({ "location": { "timezone": "Mars/Olympus", "locale": "" } });
+    for reply in [api.post("/browsers", &location).await, api.patch("/browsers/x", &location).await] {
+        assert_eq!((reply.status, &*reply.code()), (400, "invalid_browser_location"), "{reply}");
+        assert_eq!(
+            reply.details(),
+            [
+                "not_allowed: location.timezone: must be an IANA time zone, as Europe/Berlin",
+                "not_allowed: location.locale: must be a supported BCP 47 tag, as de-CH",
+            ]
+        );
+    }
+    let both = json!({ "location": { "locale": "x" }, "timeout_seconds": 1 });
+    assert_eq!(api.post("/browsers", both).await.code(), "invalid_input");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_memory_than_a_node_gives_is_refused_with_the_limits_name() {
+    let api = TestApi::start(startable());
+    assert_eq!(api.post("/browsers", json!({ "memory": "16GiB" })).await.status, 201);
+    let reply = api.post("/browsers", json!({ "memory": "3GiB" })).await;
+    assert_eq!(reply.details(), ["not_allowed: memory: must be one of 1GiB, 2GiB, 4GiB, 8GiB, 16GiB"]);
+    let mut ports = Ports { max_session_memory_mib: Some(4096), ..startable() };
+    ports.spares.expect_take().returning(|_| None);
+    let reply = TestApi::start(ports).post("/browsers", json!({ "memory": "8GiB" })).await;
+    assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{reply}");
+    assert!(reply.text().contains("max_session_memory of this node is 4096 MiB"), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_another_region_is_empty() {
+    let mut ports = Ports::default();
+    ports.sessions.expect_list().returning(|_, _, page| Ok(page.cut(vec![session(1)])));
+    let api = TestApi::start(ports);
+    for (query, expected) in [("?region=us-east", 1), ("?region=", 1), ("?region=us-west", 0)] {
+        let listed = api.get(&format!("/browsers{query}")).await.json();
+        assert_eq!(listed.as_array().map(Vec::len), Some(expected), "{query}");
+    }
+    assert_eq!(api.get("/browsers?region=x").await.status, 400);
 }
 
 #[tokio::test(flavor = "multi_thread")]

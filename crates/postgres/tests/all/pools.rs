@@ -38,10 +38,10 @@ async fn a_pool_is_found_by_id_and_by_name_and_listed_with_what_it_has() -> Test
     let page = Page { limit: 20, offset: 0 };
     for (filter, found) in [
         (PoolFilter::default(), true),
-        (PoolFilter { name: Some("nightly".to_owned()), query: None }, true),
-        (PoolFilter { name: Some("night".to_owned()), query: None }, false),
-        (PoolFilter { name: None, query: Some("IGHT".to_owned()) }, true),
-        (PoolFilter { name: None, query: Some("%".to_owned()) }, false),
+        (PoolFilter { name: Some("nightly".to_owned()), query: None, ..PoolFilter::default() }, true),
+        (PoolFilter { name: Some("night".to_owned()), query: None, ..PoolFilter::default() }, false),
+        (PoolFilter { name: None, query: Some("IGHT".to_owned()), ..PoolFilter::default() }, true),
+        (PoolFilter { name: None, query: Some("%".to_owned()), ..PoolFilter::default() }, false),
     ] {
         let listed = world.pools.list(project, &filter, page).await?.items;
         let expected = if found { vec![(pool.clone(), PoolCounts { available: 1, acquired: 1 })] } else { vec![] };

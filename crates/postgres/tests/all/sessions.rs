@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use casement_domain::browser::{Browser, BrowserPolicy, BrowserRepository, BrowserState, StartUrl, Viewport};
+use casement_domain::browser::{
+    Browser, BrowserPolicy, BrowserRepository, BrowserState, Locale, Location, Memory, ReservedMemory, StartUrl,
+    TimeZone, Viewport,
+};
 use casement_domain::organization::{Caps, Limit, Organization};
 use casement_domain::page::Page;
 use casement_domain::profile::{LoadedProfile, ProfileRepository, ProfileStored};
@@ -53,6 +56,8 @@ async fn everything_of_a_session_is_stored() -> TestResult {
     let pairs = BTreeMap::from([("team".to_owned(), "blue \"x\"".to_owned())]);
     session.tags = Tags::parse(pairs).map_err(|bad| format!("{bad:?}"))?;
     session.shape.stealth = true;
+    session.shape.memory = Some(ReservedMemory { limit: Memory { mib: 4096 }, places: 2 });
+    session.shape.location.locale = Some(Locale::parse("de-CH").map_err(|bad| format!("{bad:?}"))?);
     session.shape.viewport = Viewport { width: 800, height: 600, refresh_rate: 60 };
     // A text that jsonb would refuse.
     let policy = serde_json::Map::from_iter([("HomepageLocation".to_owned(), "a\0b".into())]);
@@ -291,5 +296,41 @@ async fn a_cut_database_is_unavailable_and_nothing_is_stored_twice() -> TestResu
     until("it answers", async || world.sessions.find(session.id).await.is_ok()).await?;
     let released = Session { state: SessionState::Ended(EndReason::Deleted), ended_at: Some(NOON), ..session.clone() };
     assert_eq!(world.sessions.end(&session, &released).await?, Replaced::Yes);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_large_session_takes_its_places_of_the_limit() -> TestResult {
+    let caps = Caps { concurrent_sessions: Some(5), ..Organization::DEFAULT_CAPS };
+    let world = World::of(Organization { caps, ..testing::organization() }).await?;
+    let large = |n| {
+        let mut session = starting(n);
+        session.shape.memory = Some(ReservedMemory { limit: Memory { mib: 8192 }, places: 4 });
+        session
+    };
+    assert_eq!(create(&world.sessions, &large(1)).await?, Created::Yes);
+    let Created::LimitExceeded(limit) = create(&world.sessions, &large(2)).await? else {
+        return Err("four of five places are taken".into());
+    };
+    assert_eq!((limit.limit, limit.used, limit.requested), (Limit::OrganizationSessions, 4, 4));
+    assert_eq!(create(&world.sessions, &starting(3)).await?, Created::Yes);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_location_is_stored_with_the_session_and_its_browser() -> TestResult {
+    let world = World::new().await?;
+    let session = testing::session(1);
+    assert_eq!(create(&world.sessions, &session).await?, Created::Yes);
+    let location = Location {
+        time_zone: Some(TimeZone::parse("Asia/Tokyo").map_err(|bad| format!("{bad:?}"))?),
+        locale: Some(Locale::DEFAULT),
+    };
+    assert!(world.sessions.set_location(session.id, location).await?);
+    let found = world.sessions.find(session.id).await?.ok_or("stored")?;
+    assert_eq!(found.shape.location, location);
+    let browser = world.browsers.find(session.browser.ok_or("it has one")?).await?.ok_or("stored")?;
+    assert_eq!(browser.shape.location, location);
+    assert!(!world.sessions.set_location(testing::session_id(2), location).await?);
     Ok(())
 }

@@ -86,6 +86,7 @@ pub(crate) fn node(id: NodeId) -> Node {
 
 pub(crate) fn lease(n: u32) -> LeaseRequest {
     LeaseRequest {
+        profile: None,
         session: testing::session_id(n),
         name: None,
         start_url: None,

@@ -26,6 +26,7 @@
 //!   answer the liveness probe, the record is stored again with the lease that replaces it.
 //! - The liveness probe follows the lease, as on every path: an answer before the lease would say nothing about a
 //!   browser that stopped since.
+//! - A lease that loads a profile takes the path without it, because its hand-out restarts the browser.
 //! - Callers without an audit record, such as programs that embed the domain, take the path without it.
 //!
 //! # What it is worth
@@ -82,7 +83,7 @@ impl Leases {
             }
         };
         record.resolve(PreparedRecordOutcome::Stored);
-        let handed_out = self.hand_out(session).await;
+        let handed_out = self.hand_out(session, None).await?;
         if handed_out.is_none() {
             // The failed lease keeps its session id, and the audit record describes that lease.
             lease.session = SessionId::mint(self.deps.ids.as_ref());

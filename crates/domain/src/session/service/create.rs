@@ -55,6 +55,10 @@ impl Sessions {
     async fn checked(&self, scope: &Scope, request: SessionRequest) -> Result<NewSession, CreateSessionError> {
         scope.writable()?;
         let mut request = request.parse()?;
+        self.deps.installation.check_region(request.region)?;
+        let memory = &self.deps.installation.memory;
+        request.shape.memory =
+            Some(request.memory.map_or_else(|| Ok(memory.reserve_default()), |requested| memory.reserve(requested))?);
         request.shape.extensions =
             resolve::<CreateSessionError>(&*self.deps.extensions, scope, &request.extensions).await?;
         if let Some(requested) = &request.proxy {

@@ -5,6 +5,7 @@ mod end;
 mod errors;
 mod housekeeping;
 mod leave;
+mod location;
 mod profile;
 mod update;
 
@@ -19,7 +20,9 @@ use super::{
     Activity, ActivityGuard, Connections, IdOrName, PoolWake, Session, SessionFilter, SessionRepository, SessionState,
 };
 use crate::access::Scope;
-use crate::browser::{BrowserEngine, BrowserRepository, EngineError, HandOut, Region, SpareBrowsers, Viewport};
+use crate::browser::{
+    BrowserEngine, BrowserRepository, EngineError, HandOut, Installation, Region, SpareBrowsers, Viewport,
+};
 use crate::clock::{Clock, FirstSeen, IdSource, MonotonicClock};
 use crate::extension::ExtensionRepository;
 use crate::field::{InvalidInput, InvalidValue};
@@ -36,6 +39,8 @@ use crate::telemetry::Recorder;
 pub struct SessionDeps {
     /// This node.
     pub node: NodeId,
+    /// What the operator sets for all browsers.
+    pub installation: Installation,
     /// The stored sessions.
     pub sessions: Arc<dyn SessionRepository>,
     /// The stored browsers.
@@ -87,6 +92,12 @@ impl Sessions {
     #[must_use]
     pub fn activity(&self) -> &Activity {
         &self.deps.activity
+    }
+
+    /// Returns what the operator sets for all browsers.
+    #[must_use]
+    pub fn installation(&self) -> &Installation {
+        &self.deps.installation
     }
 
     /// Returns a session of the project.
@@ -163,6 +174,9 @@ impl Sessions {
     /// # Errors
     /// Returns the error of the store.
     pub async fn list(&self, scope: &Scope, filter: &SessionFilter, page: Page) -> Result<Listed<Session>, StoreError> {
+        if !self.deps.installation.has_region(filter.region) {
+            return Ok(Listed { items: Vec::new(), next_offset: None });
+        }
         self.deps.sessions.list(scope.project_id(), filter, page).await
     }
 

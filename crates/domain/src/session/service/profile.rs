@@ -3,13 +3,14 @@
 use super::super::Session;
 use super::{Sessions, UpdateSessionError, UseSessionError, browser_of, not_found};
 use crate::access::Scope;
+use crate::browser::{EngineError, Shape};
 use crate::field::InvalidInput;
 use crate::profile::{ExclusiveSave, LoadedProfile, ProfileRequest};
 use crate::store_error::StoreError;
 
 impl Sessions {
     /// Resolves the profile for a browser.
-    pub(super) async fn profile<E: From<InvalidInput> + From<StoreError>>(
+    pub(crate) async fn profile<E: From<InvalidInput> + From<StoreError>>(
         &self,
         scope: &Scope,
         request: &ProfileRequest,
@@ -31,6 +32,31 @@ impl Sessions {
         // Reads the session again, because the previous holder of the guard may have stored a profile.
         let now = self.get(scope, &session.id.to_string(), false).await?;
         if now.shape.profile.is_some() { Err(taken()) } else { Ok((profile, alone)) }
+    }
+
+    /// Loads a profile into a leased session that its caller has not received; its browser restarts unless nothing is
+    /// stored in the profile. Returns the session with its profile.
+    ///
+    /// # Errors
+    /// See [`UpdateSessionError`].
+    pub(crate) async fn load_into_lease(
+        &self,
+        session: &Session,
+        profile: LoadedProfile,
+    ) -> Result<Session, UpdateSessionError> {
+        let _in_use = self.in_use(session)?;
+        // The caller may have waited in the queue since the profile was resolved.
+        let current = self.deps.profiles.current(Some(profile)).await.map_err(UseSessionError::from)?;
+        let was_saved = profile.version.is_some();
+        let profile = current.unwrap_or(profile);
+        if was_saved && profile.version.is_none() {
+            let deleted = EngineError::Profile("the profile was deleted meanwhile".to_owned());
+            return Err(UpdateSessionError::Profile(deleted.into()));
+        }
+        let taken = || UpdateSessionError::HasProfile(session.id);
+        let alone = self.deps.profiles.alone(browser_of(session)?).ok_or_else(taken)?;
+        self.load_profile(session, (profile, alone)).await?;
+        Ok(Session { shape: Shape { profile: Some(profile), ..session.shape.clone() }, ..session.clone() })
     }
 
     /// Loads the reserved profile into the session; its browser restarts.

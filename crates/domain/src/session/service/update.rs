@@ -3,9 +3,9 @@
 use super::super::input::Refusal;
 use super::super::{Created, Session, SessionUpdate, SessionUpdateRequest};
 use super::errors::{name_taken, not_found};
-use super::{Sessions, UpdateSessionError, UseSessionError, browser_of};
+use super::{Sessions, UpdateSessionError, UseSessionError, browser_of, hand_out};
 use crate::access::Scope;
-use crate::browser::{EngineError, Viewport};
+use crate::browser::{EngineError, HandOut, StartUrl, Viewport};
 use crate::field::InvalidInput;
 use crate::ids::ProxyId;
 use crate::proxy::Route;
@@ -50,6 +50,10 @@ impl Sessions {
         if let Some(request) = &changes.telemetry {
             captured(&session, request)?;
         }
+        let relocation = match changes.location {
+            Some(change) => Some(self.prepare_relocation(&session, change).await?),
+            None => None,
+        };
         let profile = match &changes.profile {
             Some(requested) => Some(self.reserve_profile(scope, &session, requested).await?),
             None => None,
@@ -95,9 +99,21 @@ impl Sessions {
             if let Some(request) = &changes.telemetry {
                 self.recapture(&session, request, which).await?;
             }
+            if let Some(relocation) = relocation {
+                self.relocate(&session, relocation).await?;
+            }
+            if let Some(url) = &changes.start_url {
+                self.open(&session, url).await?;
+            }
             Ok(self.get(scope, &session.id.to_string(), false).await?)
         };
         rest.await.map_err(half_done)
+    }
+
+    /// Begins to open a URL in a page that answers.
+    async fn open(&self, session: &Session, url: &StartUrl) -> Result<(), UseSessionError> {
+        let to = HandOut { start_url: Some(url.clone()), ..hand_out(session) };
+        Ok(self.deps.engine.hand_out(browser_of(session)?, to).await?)
     }
 
     /// Restores the size of the session's display.

@@ -11,7 +11,7 @@ use casement_domain::{
         MockFlowChangeNotifier,
     },
     blob::MockBlobStore,
-    browser::{MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers},
+    browser::{Installation, MockBrowserEngine, MockBrowserRepository, MockSpareBrowsers},
     computer::{Computers, MockComputer},
     credential::{CredentialDeps, Credentials, MockCredentialRepository},
     credential_provider::{
@@ -113,6 +113,8 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) cors_origins: Vec<&'static str>,
     pub(in crate::api) rate_limit: Option<u32>,
     pub(in crate::api) refused_limit: Option<u32>,
+    /// The largest memory of a session; `None`: the default.
+    pub(in crate::api) max_session_memory_mib: Option<u32>,
 }
 
 /// The use cases and ports that several other use cases share.
@@ -157,8 +159,13 @@ impl Common {
             Some(mock) => Arc::new(mock),
             None => Arc::new(NoRecorder),
         };
+        let mut installation = Installation::default();
+        if let Some(mib) = ports.max_session_memory_mib {
+            installation.memory.max.mib = mib;
+        }
         let sessions = Sessions::new(SessionDeps {
             node: node_id(),
+            installation,
             sessions: session_rows.clone(),
             browsers: Arc::new(take(&mut ports.browsers)),
             engine: engine.clone(),
@@ -209,6 +216,7 @@ impl Ports {
     fn pool_deps(&mut self, common: &Common) -> PoolDeps {
         PoolDeps {
             node: node_id(),
+            installation: Installation::default(),
             pools: Arc::new(take(&mut self.pools)),
             sessions: common.session_rows.clone(),
             wait_queue: Arc::new(SlowQueue {
