@@ -73,14 +73,6 @@ const FIELDS: &[Parameter] = &[
 /// The query parameters.
 const QUERY: &[Parameter] = &[
     parameter("region", &[(Method::GET, "/browsers"), (Method::GET, "/browser_pools")]),
-    parameter(
-        "type",
-        &[
-            (Method::GET, "/browsers/{id_or_name}/telemetry/events"),
-            (Method::GET, "/browsers/{id_or_name}/telemetry/stream"),
-            (Method::GET, "/vm/{session_id}/telemetry/stream"),
-        ],
-    ),
     Parameter { name: "format", accepted: "tar.zst", operations: &[(Method::GET, "/profiles/{id_or_name}/download")] },
 ];
 

@@ -124,6 +124,7 @@ impl TelemetryStore for PgTelemetry {
             until: span.until,
             behind: span.behind.map(Column),
             categories: span.categories.iter().map(|category| category.as_str().to_owned()).collect(),
+            types: (!span.types.selects_all()).then(|| span.types.types().map(str::to_owned).collect()),
             limit: i64::from(span.limit) + 1,
             newest_first: span.order == Order::Descending,
         };

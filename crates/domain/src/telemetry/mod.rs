@@ -25,5 +25,5 @@ pub use ports::{
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockFeed, MockRecorder, MockTelemetryExporter, MockTelemetryStore, MockTelemetryTap};
-pub use reading::{BadOffset, EventsQuery, Order, Span};
+pub use reading::{BadOffset, EventsQuery, Order, Span, TypeFilter};
 pub use service::{EventsPage, ReadEventsError, TelemetryEvents};

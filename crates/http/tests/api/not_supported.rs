@@ -47,7 +47,6 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
         ("/browsers?region=us-east", "region"),
         ("/browser_pools?region=us-east", "region"),
         ("/profiles/x/download?format=tar", "format"),
-        (&*format!("/browsers/{}/telemetry/events?type=console_log", session_id(1)), "type"),
     ] {
         let reply = api.get(path).await;
         assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{path}: {reply}");

@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use casement_domain::telemetry::{
     EventCategory, Feed, Followed, FollowedEvents, NumberedEvent, Order, Span, Start, StoredBatch, TelemetryStore,
+    TypeFilter,
 };
 use casement_domain::{SessionId, StoreError};
 use futures_util::{StreamExt as _, stream};
@@ -210,6 +211,7 @@ impl Follower {
             since: None,
             until: None,
             categories: EventCategory::ALL.to_vec(),
+            types: TypeFilter::default(),
         };
         match self.hubs.store.page(self.session, &span).await {
             Ok((events, more)) => {
