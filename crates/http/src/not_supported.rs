@@ -60,8 +60,6 @@ const FIELDS: &[Parameter] = &[
     parameter("video_memory", &[CREATE_SESSION]),
     parameter("vaults", &[CREATE_SESSION]),
     parameter("start_url", &[UPDATE_SESSION]),
-    parameter("telemetry.storage", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
-    parameter("telemetry.export", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
     parameter("telemetry.browser.control.cdp", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
     Parameter { name: "executor", accepted: "default", operations: &[SCRIPT, SCRIPT_DIRECT] },
     parameter("totp_algorithm", &[CREATE_CREDENTIAL, UPDATE_CREDENTIAL]),
@@ -118,15 +116,6 @@ const OPERATIONS: &[(&str, &[(&str, &str)])] = &[
     ("/search/providers", &[("GET", "search.providers.list")]),
     ("/search/{}", &[("GET", "search.retrieve")]),
     ("/search/{}/contents", &[("POST", "search.contents.fetch")]),
-    ("/telemetry/destinations", &[("POST", "telemetry.destinations.create"), ("GET", "telemetry.destinations.list")]),
-    (
-        "/telemetry/destinations/{}",
-        &[
-            ("GET", "telemetry.destinations.retrieve"),
-            ("PATCH", "telemetry.destinations.update"),
-            ("DELETE", "telemetry.destinations.delete"),
-        ],
-    ),
     ("/vault-provider-configs", &[("POST", "vault_provider_configs.create"), ("GET", "vault_provider_configs.list")]),
     (
         "/vault-provider-configs/{}",

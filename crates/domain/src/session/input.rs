@@ -289,7 +289,7 @@ impl SessionUpdateRequest {
         let viewport = fields.take_optional("viewport", self.viewport, ViewportRequest::parse);
         fields.take_optional("profile", self.profile.as_ref(), |profile| profile.which.parse());
         // The result depends on the current capture, but a contradiction within the request is found here.
-        fields.take("telemetry", telemetry::on_change(self.telemetry.as_ref(), None));
+        fields.take("telemetry", telemetry::check_change(self.telemetry.as_ref()));
         fields.finish()?;
         Ok(SessionUpdate {
             name,

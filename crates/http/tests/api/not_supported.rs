@@ -21,7 +21,6 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
         ("POST", "/browsers", "region", json!({ "region": "us-east" })),
         ("POST", "/browsers", "video_memory", json!({ "video_memory": "2GiB" })),
         ("POST", "/browsers", "vaults", json!({ "vaults": [{ "name": "x" }] })),
-        ("POST", "/browsers", "telemetry.storage", json!({ "telemetry": { "storage": { "enabled": false } } })),
         (
             "POST",
             "/browsers",

@@ -266,7 +266,7 @@ impl Feed for EventHubs {
 
 #[cfg(test)]
 mod tests {
-    use casement_domain::telemetry::{Event, MockTelemetryStore, SequenceState};
+    use casement_domain::telemetry::{Delivery, Event, MockTelemetryStore, SequenceState};
     use casement_domain::testing::{NOON, session_id};
     use futures_util::FutureExt as _;
 
@@ -280,7 +280,13 @@ mod tests {
     fn stored(seqs: std::ops::RangeInclusive<u64>, bytes: usize) -> StoredBatch {
         let counted = SequenceState { last_seq: *seqs.end(), ..SequenceState::NOTHING };
         let before = seqs.start() - 1;
-        StoredBatch { session: session_id(1), before, counted, events: seqs.map(|seq| numbered(seq, bytes)).collect() }
+        StoredBatch {
+            session: session_id(1),
+            before,
+            counted,
+            events: seqs.map(|seq| numbered(seq, bytes)).collect(),
+            delivery: Delivery::default(),
+        }
     }
 
     /// A mock store with the events up to a number.
