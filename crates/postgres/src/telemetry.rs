@@ -78,6 +78,9 @@ struct SessionFacts {
     delivery: Delivery,
 }
 
+/// The columns of [`SessionFacts`], with the id of the session.
+type FactsRow = (Column<SessionId>, Column<ProjectId>, Option<Vec<String>>);
+
 impl SessionFacts {
     async fn of(
         connection: &mut AsyncPgConnection,
@@ -85,7 +88,7 @@ impl SessionFacts {
     ) -> Result<HashMap<Column<SessionId>, Self>, CallError> {
         let rows = sessions::table.filter(sessions::id.eq_any(sessions));
         let rows = rows.select((sessions::id, sessions::project_id, sessions::telemetry));
-        let rows: Vec<(Column<SessionId>, Column<ProjectId>, Option<Vec<String>>)> = rows.load(connection).await?;
+        let rows: Vec<FactsRow> = rows.load(connection).await?;
         let facts = |(id, project, telemetry)| Ok((id, Self { project, delivery: delivery(telemetry)? }));
         rows.into_iter().map(facts).collect()
     }

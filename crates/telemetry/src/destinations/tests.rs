@@ -31,11 +31,14 @@ fn id() -> TelemetryDestinationId {
     telemetry_destination().id
 }
 
-/// The answers of a collector, the last of which repeats, and what it received: address, key, numbers of events.
+/// What a collector received: the address, the key and the numbers of the events.
+type Received = (String, String, Vec<i64>);
+
+/// The answers of a collector, the last of which repeats, and what it received.
 #[derive(Clone, Debug, Default)]
 struct Collector {
     answers: Arc<Mutex<VecDeque<Result<u16, SendError>>>>,
-    received: Arc<Mutex<Vec<(String, String, Vec<i64>)>>>,
+    received: Arc<Mutex<Vec<Received>>>,
 }
 
 impl Collector {

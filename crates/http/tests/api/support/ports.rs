@@ -111,8 +111,9 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) recorder: Option<MockRecorder>,
     pub(in crate::api) events: MockTelemetryStore,
     pub(in crate::api) feed: MockFeed,
-    pub(in crate::api) telemetry_destinations: MockTelemetryDestinationRepository,
-    pub(in crate::api) destination_addresses: MockDestinationAddresses,
+    /// In a box, like the following port, because the futures of tests hold all ports.
+    pub(in crate::api) telemetry_destinations: Box<MockTelemetryDestinationRepository>,
+    pub(in crate::api) destination_addresses: Box<MockDestinationAddresses>,
     pub(in crate::api) certificate: Option<ServerCertificate>,
     pub(in crate::api) trusted_proxies: Vec<&'static str>,
     pub(in crate::api) cors_origins: Vec<&'static str>,
@@ -163,7 +164,7 @@ impl Common {
             Some(mock) => Arc::new(mock),
             None => Arc::new(NoRecorder),
         };
-        let telemetry_destinations = Arc::new(take(&mut ports.telemetry_destinations));
+        let telemetry_destinations = Arc::new(*take(&mut ports.telemetry_destinations));
         let sessions = Sessions::new(SessionDeps {
             node: node_id(),
             sessions: session_rows.clone(),
@@ -389,7 +390,7 @@ impl Ports {
             telemetry_destinations: TelemetryDestinations::new(DestinationDeps {
                 destinations: telemetry_destinations,
                 sealer: Arc::new(PlainSealer),
-                addresses: Arc::new(self.destination_addresses),
+                addresses: Arc::new(*self.destination_addresses),
                 clock: clock.clone(),
                 ids: Arc::new(CountingIds::default()),
             }),
