@@ -33,6 +33,7 @@ mod short_path;
 mod stop;
 mod store;
 mod system;
+mod telemetry_destinations;
 mod web_store;
 
 use std::io::{IsTerminal as _, Write as _};

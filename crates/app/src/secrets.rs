@@ -10,15 +10,18 @@ use casement_domain::deployment::{self, DeploymentRepository};
 use casement_domain::profile::{ProfileRepository as _, Profiles};
 use casement_domain::proxy::{Proxies, ProxyRepository as _};
 use casement_domain::sealing::{KeyId, Resealed, Sealer as _};
+use casement_domain::telemetry_destination::{TelemetryDestinationRepository as _, TelemetryDestinations};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
-use casement_postgres::{PgCredentialProviders, PgCredentials, PgDeployments, PgProfiles, PgProxies};
+use casement_postgres::{
+    PgCredentialProviders, PgCredentials, PgDeployments, PgProfiles, PgProxies, PgTelemetryDestinations,
+};
 
 use crate::data_dir;
 use crate::proxies::{self, EgressProxyChecker};
 use crate::settings::SecretsCommand;
 use crate::store::Store;
 use crate::system::System;
-use crate::{credential_providers, credentials, extensions, profiles};
+use crate::{credential_providers, credentials, extensions, profiles, telemetry_destinations};
 use casement_sealing::MasterKeys;
 
 /// Runs the command. A server may run at the same time: it reads the new key by itself.
@@ -51,13 +54,22 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
         let programs = Arc::new(PgDeployments::new(beside.store.database.clone()));
         let provider_rows = Arc::new(PgCredentialProviders::new(beside.store.database.clone()));
         let providers = credential_providers::without_network(provider_rows.clone(), &keys);
+        let destination_rows = Arc::new(PgTelemetryDestinations::new(beside.store.database.clone()));
+        let destinations = telemetry_destinations::without_network(destination_rows.clone(), &keys);
         let used = async || {
             let (proxies, profiles) = (rows.keys().await?, versions.keys().await?);
             let logins = [login_rows.keys().await?, provider_rows.keys().await?].concat();
-            Ok([proxies, profiles, logins, programs.keys().await?].concat())
+            Ok([proxies, profiles, logins, programs.keys().await?, destination_rows.keys().await?].concat())
         };
         let deployments = programs.clone();
-        let sealed = SealedTables { proxies: secrets, profiles: states, credentials: logins, providers, deployments };
+        let sealed = SealedTables {
+            proxies: secrets,
+            profiles: states,
+            credentials: logins,
+            providers,
+            destinations,
+            deployments,
+        };
         rotate(&keys, &sealed, used).await
     };
     let done = done.await;
@@ -72,6 +84,7 @@ struct SealedTables {
     credentials: Credentials,
     deployments: Arc<dyn DeploymentRepository>,
     providers: CredentialProviders,
+    destinations: TelemetryDestinations,
 }
 
 async fn rotate(
@@ -84,6 +97,7 @@ async fn rotate(
         + sealed.profiles.reseal(keys).await?
         + sealed.credentials.reseal().await?
         + sealed.providers.reseal().await?
+        + sealed.destinations.reseal().await?
         + deployment::reseal(&*sealed.deployments, keys).await?;
     let retained = keys.forget(&used().await?, System.now())?;
     let mut out = std::io::stdout().lock();

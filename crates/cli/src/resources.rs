@@ -123,6 +123,18 @@ pub(crate) const RESOURCES: &[Resource] = &[
         ],
     },
     Resource {
+        name: "destinations",
+        about: "Manage telemetry destinations",
+        columns: &["id", "name", "endpoint", "consecutive_failures", "last_error", "last_export_at", "updated_at"],
+        verbs: &[
+            verb("list", "list_telemetry_destinations"),
+            verb("get", "get_telemetry_destination"),
+            verb("create", "create_telemetry_destination"),
+            verb("update", "update_telemetry_destination"),
+            several("delete", "delete_telemetry_destination"),
+        ],
+    },
+    Resource {
         name: "connections",
         about: "Manage auth connections and their logins",
         columns: &["id", "domain", "profile_name", "status", "flow_status", "flow_step", "last_auth_check_at"],

@@ -103,6 +103,7 @@ id!(/** The identifier of an invocation: one call of an action. */ InvocationId)
 id!(/** The identifier of an auth connection. */ AuthConnectionId);
 id!(/** The identifier of a login flow of an auth connection. */ AuthFlowId);
 id!(/** The identifier of a credential provider. */ CredentialProviderId);
+id!(/** The identifier of a telemetry destination. */ TelemetryDestinationId);
 id!(/** The identifier of a profile. */ ProfileId);
 id!(/** The identifier of a profile version. */ ProfileVersionId);
 id!(/** The identifier of a browser and its sandbox; callers never see it. */ BrowserId);

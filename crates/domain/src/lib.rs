@@ -51,6 +51,7 @@ pub mod session_operation;
 pub mod storage;
 pub mod store_error;
 pub mod telemetry;
+pub mod telemetry_destination;
 #[cfg(any(test, feature = "mocks"))]
 pub mod testing;
 mod text_enum;
@@ -60,6 +61,7 @@ pub use error::{InUse, NameTaken, NotFound, UseCaseError};
 pub use ids::{
     ApiKeyId, AppVersionId, AuditRecordId, AuthConnectionId, AuthFlowId, BadId, BrowserId, CredentialId,
     CredentialProviderId, DeploymentId, ExtensionId, InvocationId, NodeId, NodeRunId, OrganizationId, PoolId,
-    ProcessId, ProfileId, ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId, TicketId, UserId,
+    ProcessId, ProfileId, ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId, TelemetryDestinationId, TicketId,
+    UserId,
 };
 pub use store_error::{Replaced, StoreError};

@@ -9,7 +9,10 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyStream, Empty};
-use hyper::{body::Incoming, client::conn::http1};
+use hyper::{
+    body::{Body, Incoming},
+    client::conn::http1,
+};
 use hyper_util::rt::TokioIo;
 use secrecy::{ExposeSecret as _, SecretString};
 use thiserror::Error;
@@ -137,6 +140,19 @@ pub(crate) async fn send(
     url: &Url,
     bearer: Option<&SecretString>,
 ) -> Result<(Response<Incoming>, AbortOnDropHandle<()>), FetchError> {
+    send_request(upstream, url, |target| request(url, target, bearer)).await
+}
+
+/// Sends the request that `request` builds for the host of `url`, and returns the response head, with the task that
+/// drives the connection.
+pub(crate) async fn send_request<B>(
+    upstream: &Upstream,
+    url: &Url,
+    request: impl FnOnce(&Target) -> Result<Request<B>, FetchError>,
+) -> Result<(Response<Incoming>, AbortOnDropHandle<()>), FetchError>
+where
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
     let secure = match url.scheme() {
         "http" => false,
         "https" => true,
@@ -146,7 +162,7 @@ pub(crate) async fn send(
         return Err(FetchError::BadAddress);
     };
     let target = Target::parse(host, Some(port)).map_err(|_| FetchError::BadAddress)?;
-    let request = request(url, &target, bearer)?;
+    let request = request(&target)?;
     let candidates = upstream.candidates(&target).await.map_err(|_| FetchError::ConnectError)?;
     let (stream, _) = upstream.dial(&candidates).await.map_err(|_| FetchError::ConnectError)?;
     if secure {
@@ -156,7 +172,7 @@ pub(crate) async fn send(
         let stream = timeout(STEP_TIMEOUT, connector.connect(name, stream)).await.map_err(|_| FetchError::Silent)?;
         exchange(stream.map_err(|error| connection_error(&error))?, request).await
     } else {
-        exchange::<TcpStream>(stream, request).await
+        exchange::<TcpStream, B>(stream, request).await
     }
 }
 
@@ -173,10 +189,14 @@ fn request(url: &Url, target: &Target, bearer: Option<&SecretString>) -> Result<
     request.body(Empty::new()).map_err(|error| connection_error(&error))
 }
 
-async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+async fn exchange<S, B>(
     stream: S,
-    request: Request<Empty<Bytes>>,
-) -> Result<(Response<Incoming>, AbortOnDropHandle<()>), FetchError> {
+    request: Request<B>,
+) -> Result<(Response<Incoming>, AbortOnDropHandle<()>), FetchError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
     let (mut sender, driver) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| connection_error(&error))?;
     let driver = AbortOnDropHandle::new(tokio::spawn(async move {

@@ -35,6 +35,7 @@ mod fetch;
 mod headers;
 mod limits;
 mod neighbours;
+mod post;
 mod proxy;
 mod resolver;
 mod responses;

@@ -8,6 +8,7 @@ mod all {
     mod exits;
     mod forwarding;
     mod limits;
+    mod own_requests;
     mod proxies;
     mod real_proxies;
     mod refusals;

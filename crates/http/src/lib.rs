@@ -72,6 +72,7 @@ mod sse;
 mod state;
 mod stream;
 mod telemetry;
+mod telemetry_destination;
 mod tls;
 mod token;
 mod transport;

@@ -52,8 +52,6 @@ const FIELDS: &[Parameter] = &[
     Parameter { name: "skill_mode", accepted: "disabled", operations: &[LOGIN] },
     parameter("video_memory", &[CREATE_SESSION]),
     parameter("vaults", &[CREATE_SESSION]),
-    parameter("telemetry.storage", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
-    parameter("telemetry.export", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
     parameter("telemetry.browser.control.cdp", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
     Parameter { name: "executor", accepted: "default", operations: &[SCRIPT, SCRIPT_DIRECT] },
     parameter("totp_algorithm", &[CREATE_CREDENTIAL, UPDATE_CREDENTIAL]),
@@ -63,17 +61,11 @@ const FIELDS: &[Parameter] = &[
 ];
 
 /// The query parameters.
-const QUERY: &[Parameter] = &[
-    parameter(
-        "type",
-        &[
-            (Method::GET, "/browsers/{id_or_name}/telemetry/events"),
-            (Method::GET, "/browsers/{id_or_name}/telemetry/stream"),
-            (Method::GET, "/vm/{session_id}/telemetry/stream"),
-        ],
-    ),
-    Parameter { name: "format", accepted: "tar.zst", operations: &[(Method::GET, "/profiles/{id_or_name}/download")] },
-];
+const QUERY: &[Parameter] = &[Parameter {
+    name: "format",
+    accepted: "tar.zst",
+    operations: &[(Method::GET, "/profiles/{id_or_name}/download")],
+}];
 
 /// The operations of clients that this server does not have: their paths with the methods and names of the operations.
 const OPERATIONS: &[(&str, &[(&str, &str)])] = &[
@@ -115,15 +107,6 @@ const OPERATIONS: &[(&str, &[(&str, &str)])] = &[
     ("/search/providers", &[("GET", "search.providers.list")]),
     ("/search/{}", &[("GET", "search.retrieve")]),
     ("/search/{}/contents", &[("POST", "search.contents.fetch")]),
-    ("/telemetry/destinations", &[("POST", "telemetry.destinations.create"), ("GET", "telemetry.destinations.list")]),
-    (
-        "/telemetry/destinations/{}",
-        &[
-            ("GET", "telemetry.destinations.retrieve"),
-            ("PATCH", "telemetry.destinations.update"),
-            ("DELETE", "telemetry.destinations.delete"),
-        ],
-    ),
     ("/vault-provider-configs", &[("POST", "vault_provider_configs.create"), ("GET", "vault_provider_configs.list")]),
     (
         "/vault-provider-configs/{}",

@@ -3,11 +3,11 @@
 use crate::{
     api_key, audit, auth_connection, auth_context, computer, connect, credential, credential_provider, curl,
     deployment, entitlements, extension, fs, invocation, operation::Operations, operational, pool, process, profile,
-    project, proxy, replay, script, session, session_log, telemetry, wd_hub,
+    project, proxy, replay, script, session, session_log, telemetry, telemetry_destination, wd_hub,
 };
 
 /// The functions that declare the operations of each resource.
-const RESOURCES: [fn(&mut Operations); 26] = [
+const RESOURCES: [fn(&mut Operations); 27] = [
     session::operations,
     connect::operations,
     wd_hub::operations,
@@ -18,6 +18,7 @@ const RESOURCES: [fn(&mut Operations); 26] = [
     process::operations,
     session_log::operations,
     telemetry::operations,
+    telemetry_destination::operations,
     curl::operations,
     auth_connection::operations,
     credential::operations,

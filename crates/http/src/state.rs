@@ -28,6 +28,7 @@ use casement_domain::{
     session::Sessions,
     session_log::SessionLogs,
     telemetry::{Recorder, TelemetryEvents},
+    telemetry_destination::TelemetryDestinations,
 };
 use ipnet::IpNet;
 use url::Url;
@@ -164,6 +165,8 @@ pub struct Services {
     pub scripts: Scripts,
     /// Reads telemetry events.
     pub telemetry: TelemetryEvents,
+    /// The telemetry destinations.
+    pub telemetry_destinations: TelemetryDestinations,
     /// Records telemetry events.
     pub recorder: Arc<dyn Recorder>,
     /// Tokens in the URLs of sessions.

@@ -10,6 +10,7 @@ use casement_domain::proxy::ProxyRouting;
 use casement_domain::replay::SessionReplays;
 use casement_domain::session::{Activity, Connections, EndReason, PoolWake, SessionDeps, Sessions};
 use casement_domain::telemetry::NoRecorder;
+use casement_domain::telemetry_destination::NoTelemetryDestinations;
 use casement_domain::{BrowserId, Clock, IdSource, MonotonicClock, NodeId, PoolId, SessionId};
 
 use crate::Memory;
@@ -59,6 +60,7 @@ impl Service {
             pools: Arc::new(Nothing),
             activity: Activity::new(clock.clone(), monotonic.clone()),
             recorder: Arc::new(NoRecorder),
+            telemetry_destinations: Arc::new(NoTelemetryDestinations),
             clock: clock.clone(),
             monotonic: monotonic.clone(),
             ids: ids.clone(),

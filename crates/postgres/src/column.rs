@@ -6,13 +6,14 @@
 
 use std::collections::BTreeSet;
 
+use casement_domain::TelemetryDestinationId;
 use casement_domain::browser::{BrowserPolicy, Locale, StartUrl, TimeZone};
 use casement_domain::deployment::PackagePath;
 use casement_domain::login_page::HostPattern;
 use casement_domain::name::{LabelName, SlugName};
 use casement_domain::proxy::BypassHost;
 use casement_domain::session::Tags;
-use casement_domain::telemetry::{Capture, Category};
+use casement_domain::telemetry::{Capture, Category, Delivery};
 use diesel::deserialize::{self, FromSql, FromSqlRow};
 use diesel::expression::AsExpression;
 use diesel::pg::{Pg, PgValue};
@@ -90,6 +91,7 @@ ids!(
     BrowserId,
     CredentialId,
     CredentialProviderId,
+    TelemetryDestinationId,
     DeploymentId,
     ExtensionId,
     InvocationId,
@@ -310,15 +312,34 @@ impl Stored<BTreeSet<String>> for Vec<String> {
     }
 }
 
-/// The captured categories. Categories that only a later version knows are left out.
+/// The captured categories, then the [destination](export_to) and [`UNSTORED`]. What only a later version knows is left
+/// out.
 impl Stored<Option<Capture>> for Option<Vec<String>> {
     fn of(value: &Option<Capture>) -> Self {
-        value.as_ref().map(|capture| capture.categories().map(|category| category.as_str().to_owned()).collect())
+        let capture = value.as_ref()?;
+        let Delivery { destination, stored } = capture.delivery();
+        let categories = capture.categories().map(|category| category.as_str().to_owned());
+        let unstored = (!stored).then(|| UNSTORED.to_owned());
+        Some(categories.chain(destination.map(export_to)).chain(unstored).collect())
     }
 
     fn value(self) -> Result<Option<Capture>, BadRow> {
-        Ok(self.and_then(|texts| Capture::only(texts.iter().filter_map(|text| Category::parse(text)))))
+        let Some(texts) = self else { return Ok(None) };
+        let destination = texts.iter().find_map(|text| text.strip_prefix(EXPORT)?.parse().ok());
+        let stored = !texts.iter().any(|text| text == UNSTORED);
+        let capture = Capture::only(texts.iter().filter_map(|text| Category::parse(text)));
+        Ok(capture.map(|capture| capture.delivered(Delivery { destination, stored })))
     }
+}
+
+/// The beginning of the text that names a destination among the captured categories.
+const EXPORT: &str = "export:";
+/// The text among the captured categories of events that are not stored.
+const UNSTORED: &str = "unstored";
+
+/// Returns the text that names a destination among the captured categories.
+pub(crate) fn export_to(destination: TelemetryDestinationId) -> String {
+    format!("{EXPORT}{destination}")
 }
 
 /// Types that diesel reads and writes without conversion.

@@ -39,6 +39,7 @@ mod shape;
 mod statement;
 mod storage;
 mod telemetry;
+mod telemetry_destination;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod usage;
@@ -69,4 +70,5 @@ pub use replay::PgReplays;
 pub use session::PgSessions;
 pub use storage::PgStorageUsage;
 pub use telemetry::PgTelemetry;
+pub use telemetry_destination::PgTelemetryDestinations;
 pub use wait_queue::{PgWaitQueue, node_channel};

@@ -408,6 +408,31 @@ diesel::table! {
 }
 
 diesel::table! {
+    telemetry_destinations (id) {
+        id -> Uuid,
+        organization_id -> Uuid,
+        name -> Text,
+        description -> Nullable<Text>,
+        endpoint -> Text,
+        header_names -> Array<Text>,
+        sealed_headers -> Bytea,
+        created_at -> Timestamptz,
+        updated_at -> Timestamptz,
+        consecutive_failures -> Int4,
+        last_error -> Nullable<Text>,
+        last_error_at -> Nullable<Timestamptz>,
+        last_export_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
+    telemetry_exports (session_id) {
+        session_id -> Uuid,
+        exported_seq -> Int8,
+    }
+}
+
+diesel::table! {
     deployments (id) {
         id -> Uuid,
         project_id -> Uuid,
@@ -570,6 +595,9 @@ diesel::allow_tables_to_appear_in_same_query!(
     credentials,
     credential_values,
     credential_providers,
+    telemetry_counts,
+    telemetry_destinations,
+    telemetry_exports,
     deployments,
     deployment_secrets,
     app_versions,

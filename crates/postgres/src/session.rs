@@ -29,6 +29,7 @@ use crate::error::{BadRow, CallError, if_violated};
 use crate::query::{self, contains, counted};
 use crate::schema::{browser_pools, browsers, session_ignored_fields, sessions};
 use crate::shape::shape_columns;
+use crate::telemetry::export_from_now;
 use crate::{invocation, organization, project, usage, wait_queue};
 
 shape_columns!(ShapeColumns, sessions);
@@ -390,9 +391,20 @@ impl SessionRepository for PgSessions {
     }
 
     async fn set_telemetry(&self, id: SessionId, telemetry: Option<Capture>) -> Result<bool, StoreError> {
-        let telemetry: Option<Vec<String>> = Stored::of(&telemetry);
-        let row = diesel::update(active(id)).set(sessions::telemetry.eq(telemetry));
-        self.database.changed("session.set_telemetry", row).await
+        let exports =
+            |capture: &Option<Capture>| capture.as_ref().is_some_and(|one| one.delivery().destination.is_some());
+        let work = async |connection: &mut AsyncPgConnection| {
+            let before = active(id).select(sessions::telemetry).for_no_key_update();
+            let before: Option<Option<Vec<String>>> = before.get_result(connection).await.optional()?;
+            let Some(before) = before else { return Ok(false) };
+            let after: Option<Vec<String>> = Stored::of(&telemetry);
+            diesel::update(active(id)).set(sessions::telemetry.eq(after)).execute(connection).await?;
+            if exports(&telemetry) && !exports(&before.value()?) {
+                export_from_now(connection, id).await?;
+            }
+            Ok(true)
+        };
+        self.database.transaction("session.set_telemetry", work).await
     }
 
     async fn note_activity(&self, changes: &[(SessionId, OffsetDateTime)]) -> Result<(), StoreError> {

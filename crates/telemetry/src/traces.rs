@@ -245,7 +245,7 @@ impl SpanSender {
                         break;
                     }
                 }
-                (Some(Verdict::Refused(why)), _) => {
+                (Some(Verdict::Refused { why, .. }), _) => {
                     self.log_problem(why);
                     return count_lost("refused", count);
                 }

@@ -37,6 +37,11 @@ impl CapturedCategories {
         Self { system: false, ..self }.any()
     }
 
+    /// Returns true if the capture needs to know of crashed pages.
+    pub(super) const fn page_crashes(self) -> bool {
+        self.network || self.page
+    }
+
     /// Returns true if the capture reports its own state.
     pub(super) const fn monitor(self) -> bool {
         self.console || self.network || self.page || self.interaction

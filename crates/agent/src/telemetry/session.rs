@@ -48,6 +48,15 @@ impl Kind {
         }
     }
 
+    /// Returns the name of the target itself. Most events have [`name`](Self::name) instead, which older clients know.
+    pub(super) const fn target_type(self) -> &'static str {
+        match self {
+            Self::Frame => "iframe",
+            Self::Worker => "worker",
+            other => other.name(),
+        }
+    }
+
     /// Returns true for a kind with frames.
     pub(super) const fn has_frames(self) -> bool {
         matches!(self, Self::Page | Self::Frame | Self::BackgroundPage)

@@ -407,6 +407,13 @@ async fn a_crash(received: &Received, sandbox: &Sandbox) {
     let crashed = |name: &'static str| move |reported: &EventLine| data(reported)["service_name"] == name;
     let page = received.until("a page's crash", crashed("chromium-renderer")).await;
     assert_eq!((page.kind.as_str(), page.category), ("service_crashed", Category::System));
+    let page = received.until("the crashed page", |reported| reported.kind == "page_crashed").await;
+    assert_eq!((page.category, page.source.event.as_deref()), (Category::Page, Some("Inspector.targetCrashed")));
+    let page = data(&page);
+    let members: Vec<&String> = page.as_object().unwrap().keys().collect();
+    assert_eq!(members, ["target_id", "target_type", "url"], "{page}");
+    assert!(["page", "iframe"].contains(&page["target_type"].as_str().unwrap()), "{page}");
+    assert!(page["url"].as_str().unwrap().starts_with("http://site.test/telemetry/"), "{page}");
     signal(browser, "KILL");
     let whole = data(&received.until("the browser's crash", crashed("chromium")).await);
     assert_eq!(whole["phase"], "running");

@@ -341,6 +341,33 @@ const OTLP: &[Metric] = &[
         &[],
         "Shows the telemetry events that wait for their export.",
     ),
+    metric(
+        Kind::Counter,
+        "casement_telemetry_destination_events_exported_total",
+        "events",
+        &[],
+        "Counts telemetry events that the destinations of their sessions accepted.",
+    ),
+    metric(
+        Kind::Counter,
+        "casement_telemetry_destination_events_lost_total",
+        "events",
+        &[label(
+            "reason",
+            "`no_room`: too many events that are not stored waited; `too_old`: they waited too long; `refused`: the \
+             destination refused them; `gone`: the destination was deleted; `stopped`: the server stopped; \
+             `unconfirmed`: the database did not confirm that it numbered them",
+            &["no_room", "too_old", "refused", "gone", "stopped", "unconfirmed"],
+        )],
+        "Counts telemetry events that were not exported to their destination and will not be.",
+    ),
+    metric(
+        Kind::Counter,
+        "casement_telemetry_destination_failures_total",
+        "attempts",
+        &[],
+        "Counts failed requests to telemetry destinations.",
+    ),
 ];
 
 const AUDIT: &[Metric] = &[

@@ -18,10 +18,11 @@ use casement_domain::replay::ReplayRepository;
 use casement_domain::session::SessionRepository;
 use casement_domain::storage::{StorageBounds, StorageUsage};
 use casement_domain::telemetry::TelemetryStore;
+use casement_domain::telemetry_destination::TelemetryDestinationRepository;
 use casement_postgres::{
     PgApiKeys, PgAudit, PgAuthConnections, PgBrowsers, PgCredentialProviders, PgCredentials, PgDeployments,
     PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects, PgProxies,
-    PgReplays, PgSessions, PgStorageUsage, PgTelemetry, PgWaitQueue, RecentKeys,
+    PgReplays, PgSessions, PgStorageUsage, PgTelemetry, PgTelemetryDestinations, PgWaitQueue, RecentKeys,
 };
 
 use crate::apps::AppRepositories;
@@ -39,6 +40,7 @@ pub(super) struct Repositories {
     pub(super) wait_queue: Arc<dyn WaitQueue>,
     pub(super) audit: Arc<dyn AuditRepository>,
     pub(super) telemetry: Arc<dyn TelemetryStore>,
+    pub(super) telemetry_destinations: Arc<dyn TelemetryDestinationRepository>,
     pub(super) storage_usage: Arc<dyn StorageUsage>,
     pub(super) extensions: Arc<dyn ExtensionRepository>,
     pub(super) profiles: Arc<dyn ProfileRepository>,
@@ -74,6 +76,7 @@ impl Repositories {
             wait_queue: Arc::new(PgWaitQueue::new(database())),
             audit: Arc::new(PgAudit::new(database())),
             telemetry: Arc::new(PgTelemetry::new(database(), bounds.clone())),
+            telemetry_destinations: Arc::new(PgTelemetryDestinations::new(database())),
             storage_usage: Arc::new(PgStorageUsage::new(database(), bounds.clone())),
             extensions: Arc::new(PgExtensions::new(database())),
             profiles: Arc::new(PgProfiles::new(database())),

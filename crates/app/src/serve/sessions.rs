@@ -9,9 +9,11 @@ use casement_domain::browser::BrowserEngine;
 use casement_domain::pool::{Leases, PoolDeps, Pools};
 use casement_domain::session::{Activity, SessionDeps, Sessions};
 use casement_domain::telemetry::TelemetryExporter;
+use casement_domain::telemetry_destination::TelemetryDestinations;
 use casement_domain::{NodeId, NodeRunId};
 use casement_http::ConnectionRegistry;
 use casement_telemetry::audit::{AuditWriter, BatchedAuditTrail};
+use casement_telemetry::destinations::{BothExporters, DestinationExporter, ExportDeps};
 use casement_telemetry::events::{self, EventCollector, EventHubs, EventWriter};
 use casement_telemetry::otlp::{self, ExportTask, OtlpExporter};
 use casement_telemetry::traces::{RecordedTraces, TraceExport};
@@ -26,6 +28,7 @@ use crate::profiles;
 use crate::replays::{self, CleanupSignal};
 use crate::settings::ServeSettings;
 use crate::system::System;
+use crate::telemetry_destinations::{self, EgressClient};
 
 /// The settings of the collector, in errors.
 const COLLECTOR: &str = "--otlp-endpoint and --otlp-header";
@@ -45,6 +48,7 @@ pub(super) struct SessionServices {
     pub(super) connections: ConnectionRegistry,
     pub(super) logged: Arc<LoggedConnections>,
     pub(super) recorder: Arc<EventCollector>,
+    pub(super) telemetry_destinations: TelemetryDestinations,
     pub(super) feed: EventHubs,
     pub(super) spares: Spares,
     pub(super) waker: PoolWaker,
@@ -62,6 +66,7 @@ pub(super) struct Writers {
     trail: AuditWriter,
     events: EventWriter,
     export: Option<ExportTask>,
+    destinations: DestinationExporter,
     traces: Option<TraceExport>,
 }
 
@@ -88,12 +93,17 @@ impl SessionServices {
         let (exporter, export) = collector.as_ref().map(OtlpExporter::start).transpose().context(COLLECTOR)?.unzip();
         let traces = collector.zip(traces).map(|(collector, traces)| traces.export(&collector));
         let traces = traces.transpose().context(COLLECTOR)?;
-        let exporter = exporter.map(|exporter| Arc::new(exporter) as Arc<dyn TelemetryExporter>);
+        let (telemetry_destinations, to_destinations) = destination_export(infrastructure);
+        let destinations: Arc<dyn TelemetryExporter> = Arc::new(to_destinations.clone());
+        let exporter: Arc<dyn TelemetryExporter> = match exporter {
+            Some(exporter) => Arc::new(BothExporters(Arc::new(exporter), destinations)),
+            None => destinations,
+        };
         let (store, tap, unfollowed) = (rows.telemetry.clone(), Arc::new(engine.clone()), CancellationToken::new());
         let (following, open) = (unfollowed.clone(), connections.clone());
         let open = Arc::new(move |session| open.count(session));
         let (recorder, feed, event_writer) =
-            events::start((system.clone(), system.clone()), store, tap, open, exporter, following);
+            events::start((system.clone(), system.clone()), store, tap, open, Some(exporter), following);
         let recorder = Arc::new(recorder);
         let wake = Arc::new(waker.clone());
         let reports = (trail.clone() as _, recorder.clone() as _);
@@ -113,6 +123,7 @@ impl SessionServices {
             pools: wake.clone(),
             activity: Activity::new(system.clone(), system.clone()),
             recorder: recorder.clone(),
+            telemetry_destinations: rows.telemetry_destinations.clone(),
             clock: system.clone(),
             monotonic: system.clone(),
             ids: system.clone(),
@@ -146,6 +157,7 @@ impl SessionServices {
             connections,
             logged,
             recorder,
+            telemetry_destinations,
             feed,
             spares,
             waker,
@@ -155,7 +167,10 @@ impl SessionServices {
             stop,
             unfollowed,
         };
-        Ok((services, Writers { trail: trail_writer, events: event_writer, export, traces }))
+        Ok((
+            services,
+            Writers { trail: trail_writer, events: event_writer, export, destinations: to_destinations, traces },
+        ))
     }
 }
 
@@ -163,13 +178,32 @@ impl Writers {
     pub(super) async fn finish(self) {
         self.trail.finish(WRITE).await;
         self.events.finish(WRITE).await;
-        if let Some(export) = self.export {
-            export.finish(EXPORT_TELEMETRY).await;
-        }
+        let export = async {
+            if let Some(export) = self.export {
+                export.finish(EXPORT_TELEMETRY).await;
+            }
+        };
+        tokio::join!(export, self.destinations.finish(EXPORT_TELEMETRY));
         if let Some(traces) = self.traces {
             traces.finish(EXPORT_TELEMETRY).await;
         }
     }
+}
+
+/// Returns the telemetry destinations and the export to them.
+fn destination_export(infrastructure: &Infrastructure) -> (TelemetryDestinations, DestinationExporter) {
+    let Infrastructure { node, rows, keys, sandbox_egress, .. } = infrastructure;
+    let client = EgressClient(sandbox_egress.egress());
+    let destinations = telemetry_destinations::use_cases(rows.telemetry_destinations.clone(), keys, client.clone());
+    let exporter = DestinationExporter::start(ExportDeps {
+        node: *node,
+        version: env!("CARGO_PKG_VERSION"),
+        destinations: destinations.clone(),
+        store: rows.telemetry.clone(),
+        client: Arc::new(client),
+        clock: Arc::new(System),
+    });
+    (destinations, exporter)
 }
 
 /// Returns the destination of telemetry and traces, if one is configured.

@@ -167,6 +167,7 @@ impl UseCases {
             replays: self.replays.clone(),
             scripts: Scripts::new(machine, activity()),
             telemetry: TelemetryEvents::new(rows.telemetry.clone(), Arc::new(services.feed.clone()), system.clone()),
+            telemetry_destinations: services.telemetry_destinations.clone(),
             recorder: services.recorder.clone(),
             tokens: SessionTokens::new(&data_dir.token_key()?),
             session_connector: Arc::new(EngineConnector(engine.clone())),

@@ -81,9 +81,12 @@ fn calls_and_connections_are_events_that_can_be_read_after_the_session_ended() -
     let call = of_type(&found, "api_call")[0];
     assert_eq!((&call["data"]["operation_id"], &call["data"]["status"]), (&json!("capture_screenshot"), &json!(200)));
     assert_eq!(call["source"], json!({ "kind": "kernel_api" }));
-    assert_eq!(of_type(&found, "cdp_connect").len(), 1);
+    let connect = of_type(&found, "cdp_connect");
+    assert_eq!(connect.len(), 1);
     let end = &of_type(&found, "cdp_disconnect")[0]["data"];
     assert_eq!(end["reason"], "client_close");
+    let id = &connect[0]["data"]["connection_id"];
+    assert!(id.is_string() && *id == end["connection_id"], "{end}");
     assert!(end["message_count"].as_u64() >= Some(4), "{end}");
     Ok(())
 }

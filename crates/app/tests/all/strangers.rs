@@ -75,12 +75,17 @@ impl Two {
         let provider = json!({
             "provider_type": "passwordmanager", "name": "a-provider", "token": "t", "server_url": "http://127.0.0.1:9",
         });
+        let destination = json!({ "name": "a-destination", "endpoint": "https://1.1.1.1" });
         let connection = json!({ "domain": "shop.example", "profile_name": "a-login" });
         let things = vec![
             ("/profiles/", vec![make("/profiles", json!({ "name": "a-profile" }))?, "a-profile".to_owned()]),
             ("/extensions/", vec![extension, "an-extension".to_owned()]),
             ("/credentials/", vec![make("/credentials", credential)?, "a-credential".to_owned()]),
             ("/org/credential_providers/", vec![make("/org/credential_providers", provider)?]),
+            (
+                "/telemetry/destinations/",
+                vec![make("/telemetry/destinations", destination)?, "a-destination".to_owned()],
+            ),
             ("/auth/connections/", vec![make("/auth/connections", connection)?]),
             ("/org/api_keys/", vec![make("/org/api_keys", json!({ "name": "a-key", "project_id": project }))?]),
             ("/org/projects/", vec![project]),
@@ -122,7 +127,8 @@ fn another_organization_finds_nothing_on_any_route_and_learns_nothing() -> anyho
             where deleted_at is null), (select count(*) from proxies where deleted_at is null), (select count(*) from
             projects where deleted_at is null), (select count(*) from api_keys where deleted_at is null),
             (select count(*) from profiles where deleted_at is null), (select count(*) from extensions),
-            (select count(*) from credentials), (select count(*) from credential_providers), (select count(*) from
+            (select count(*) from credentials), (select count(*) from credential_providers),
+            (select count(*) from telemetry_destinations), (select count(*) from
             auth_connections), (select count(*) from auth_flows), (select count(*) from deployments), (select count(*) from invocations)";
         sql(&two.server, states)
     };
@@ -137,7 +143,12 @@ fn another_organization_finds_nothing_on_any_route_and_learns_nothing() -> anyho
             let body = json!({ "session_id": session_id, "size": 2, "name": "taken-over", "force": true });
             for (key, of_the_organization) in [(&two.stranger, 404), (&two.neighbour, 403)] {
                 // The key of a project has no access to resources of the organization.
-                let refusal = if path.starts_with("/org/") { of_the_organization } else { 404 };
+                let of_destination = path.starts_with("/telemetry/");
+                if of_destination && method == "GET" && key == &two.neighbour {
+                    // The key of a project reads them, because its sessions export to them.
+                    continue;
+                }
+                let refusal = if path.starts_with("/org/") || of_destination { of_the_organization } else { 404 };
                 let found = two.ask_as(key, &method, &filled(&path, name), Some(&body))?;
                 let not_found = two.ask_as(key, &method, &filled(&path, &unknown), Some(&body))?;
                 assert_eq!(found.status, refusal, "{method} {path} {name}: {}", found.text());
@@ -163,6 +174,7 @@ fn another_organization_finds_nothing_on_any_route_and_learns_nothing() -> anyho
         assert_eq!(two.ask_as(&two.neighbour, "GET", list, None)?.expect(200)?.json()?, json!([]), "{list}");
     }
     assert_eq!(two.list("/org/credential_providers")?, json!([]));
+    assert_eq!(two.list("/telemetry/destinations")?, json!([]));
     let names = |path: &str| {
         let listed = two.list(path)?;
         let found = listed.as_array().into_iter().flatten().map(|one| one["name"].as_str().unwrap_or_default());
@@ -178,6 +190,7 @@ fn another_organization_finds_nothing_on_any_route_and_learns_nothing() -> anyho
         let request = Request::new("GET", list).bearer(&two.stranger).header("X-Kernel-Project-Id", project);
         assert_eq!(request.send(two.server.address())?.status, 404, "{list} with a project of others");
     }
+    let export = json!({ "otlp": { "destination": { "name": "a-destination" } } });
     for (path, body) in [
         ("/org/api_keys", json!({ "name": "mine", "project_id": project })),
         ("/browsers", json!({ "headless": true, "proxy_id": two.of("/proxies/") })),
@@ -188,6 +201,7 @@ fn another_organization_finds_nothing_on_any_route_and_learns_nothing() -> anyho
         ("/browsers", json!({ "headless": true, "extensions": [{ "id": two.of("/extensions/") }] })),
         ("/browsers", json!({ "headless": true, "extensions": [{ "name": "an-extension" }] })),
         ("/browser_pools", json!({ "size": 1, "profile": { "id": two.of("/profiles/") } })),
+        ("/browsers", json!({ "telemetry": { "enabled": true, "export": export } })),
         (
             "/auth/connections",
             json!({ "domain": "x.example", "profile_name": "x", "credential": { "name": "a-credential" } }),
@@ -198,8 +212,9 @@ fn another_organization_finds_nothing_on_any_route_and_learns_nothing() -> anyho
         ),
     ] {
         for key in [&two.stranger, &two.neighbour] {
-            let is_theirs =
-                key == &two.neighbour && (path == "/org/api_keys" || body.to_string().contains("a-provider"));
+            let of_organization = path == "/org/api_keys"
+                || ["a-provider", "a-destination"].iter().any(|name| body.to_string().contains(name));
+            let is_theirs = key == &two.neighbour && of_organization;
             if is_theirs {
                 continue;
             }

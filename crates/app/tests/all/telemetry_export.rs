@@ -172,6 +172,60 @@ fn events_of_a_session_reach_a_collector_once_and_in_order() -> anyhow::Result<(
 }
 
 #[test]
+fn a_session_exports_to_its_destination_which_was_away_at_a_restart() -> anyhow::Result<()> {
+    let (address, collector) = Collector::start()?;
+    let mut server = Server::start(Options {
+        flags: vec!["--egress-allow".to_owned(), "127.0.0.1".to_owned()],
+        ..Options::default()
+    })?;
+    let named = json!({ "name": "mine", "endpoint": format!("http://{address}/base") });
+    server.post("/telemetry/destinations", &named)?.expect(201)?;
+    let telemetry = json!({ "enabled": true, "export": { "otlp": { "destination": { "name": "mine" } } } });
+    let session = server.create(&json!({ "headless": true, "telemetry": telemetry }))?;
+    let path = format!("/browsers/{}", session.id());
+    for _ in 0..3 {
+        server.get(&path)?.expect(200)?;
+    }
+    let export = server.get(&path)?.expect(200)?.json()?["telemetry"]["export"]["otlp"].clone();
+    assert_eq!(export["enabled"], true);
+    let destination = "/telemetry/destinations/mine";
+    // The collector refuses the missing header, and nothing is lost meanwhile.
+    let failing = until("the failure is shown", TEST_TIMEOUT, || {
+        let record = server.get(destination).ok()?.json().ok()?;
+        (record["consecutive_failures"].as_u64() > Some(0)).then_some(record)
+    })?;
+    assert_eq!(
+        (&failing["last_error"], &failing["id"]),
+        (&json!("it answers 401 Unauthorized"), &export["destination"])
+    );
+    server.delete(destination)?.expect(409)?;
+    server.kill()?;
+    server.restart()?;
+    let headers = json!({ "headers": { "authorization": "Bearer swordfish" } });
+    let record = server.send("PATCH", destination, Some(&headers))?.expect(200)?.json()?;
+    assert_eq!(record["headers"], json!({ "Authorization": "" }));
+    let until_exported = |count: usize| {
+        until("the events have come", TEST_TIMEOUT, || Some(collector.records()).filter(|all| all.len() >= count))
+    };
+    let before = until_exported(4)?;
+    // The last events are exported although the session has ended.
+    server.get(&path)?.expect(200)?;
+    server.delete(&path)?.expect(204)?;
+    let records = until_exported(before.len() + 1)?;
+    assert_eq!(records.iter().map(seq).collect::<Vec<_>>(), (1..=records.len() as i64).collect::<Vec<_>>());
+    let is_of_session = |one| attribute(one, "session.id") == Some(Any::StringValue(session.id().to_owned()));
+    assert!(records.iter().all(is_of_session));
+    until("the success is shown", TEST_TIMEOUT, || {
+        let record = server.get(destination).ok()?.json().ok()?;
+        (record["consecutive_failures"] == 0 && record["last_export_at"].is_string()).then_some(())
+    })?;
+    server.delete(destination)?.expect(204)?;
+    assert!(server.stop()?.success());
+    assert!(!server.log().contains("swordfish"));
+    Ok(())
+}
+
+#[test]
 fn url_queries_reach_neither_the_api_nor_a_collector_if_the_operator_says_so() -> anyhow::Result<()> {
     let (address, collector) = Collector::start()?;
     let flag_values = ["--otlp-endpoint", &format!("http://{address}/base/"), "--telemetry-urls", "without-query"];

@@ -139,6 +139,8 @@ looked = heard("live_view_connect").data.session_id
 viewer.close()
 saw["live_view_disconnect"] = heard("live_view_disconnect").data.session_id == looked
 
+# Older clients do not know page_crashed, which has a test of its own with the agent.
+client.browsers.update(id, telemetry={"browser": {"page": {"enabled": False}}})
 cdp.tell("Page.navigate", {"url": "chrome://crash"}, cdp.page)
 crashed = heard("service_crashed").data
 saw["service_crashed"] = [crashed.service_name, crashed.phase]

@@ -114,6 +114,8 @@ pub enum Limit {
     OrganizationInvocations,
     /// The maximum number of credential providers per organization.
     OrganizationCredentialProviders,
+    /// The maximum number of telemetry destinations per organization.
+    OrganizationTelemetryDestinations,
     /// The maximum number of auth connections per project.
     ProjectAuthConnections,
 }
@@ -134,6 +136,7 @@ impl fmt::Display for Limit {
             Self::ProjectInvocations => "max_concurrent_invocations of the project",
             Self::OrganizationInvocations => "max_concurrent_invocations of the organization",
             Self::OrganizationCredentialProviders => "the number of credential providers in an organization",
+            Self::OrganizationTelemetryDestinations => "the number of telemetry destinations in an organization",
             Self::ProjectAuthConnections => "the number of auth connections in a project",
         })
     }

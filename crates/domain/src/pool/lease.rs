@@ -67,7 +67,7 @@ impl AcquireRequest {
         let tags = fields.take_optional("tags", self.tags.clone(), Tags::parse);
         fields.take_optional("profile", self.profile.as_ref(), |profile| profile.which.parse());
         // The result depends on the pool, but contradictions are found here.
-        fields.take("telemetry", telemetry::on_change(self.telemetry.as_ref(), None));
+        fields.take("telemetry", telemetry::check_change(self.telemetry.as_ref()));
         fields.finish()?;
         Ok(CheckedRequest { seconds, name, start_url, tags: tags.unwrap_or_default() })
     }
@@ -158,10 +158,11 @@ impl Leases {
         &self,
         scope: &Scope,
         which: &str,
-        input: AcquireRequest,
+        mut input: AcquireRequest,
         record: Option<&PreparedRecord>,
     ) -> Result<Acquired, UseCaseError> {
         scope.writable()?;
+        self.sessions.find_destination(scope, &mut input.telemetry).await?;
         let (mut lease, requested) = self.parse(&input)?;
         if let Some(record) = record.filter(|_| input.profile.is_none())
             && let Some(session) = self.lease_cached(scope, which, &input, &mut lease, record).await?

@@ -89,8 +89,9 @@ impl Pools {
     ///
     /// # Errors
     /// See [`UseCaseError`].
-    pub async fn create(&self, scope: &Scope, input: PoolRequest) -> Result<(Pool, PoolCounts), UseCaseError> {
+    pub async fn create(&self, scope: &Scope, mut input: PoolRequest) -> Result<(Pool, PoolCounts), UseCaseError> {
         scope.writable()?;
+        self.sessions.find_destination(scope, &mut input.telemetry).await?;
         let requested = input.extensions.clone().unwrap_or_default();
         let proxy = input.proxy.clone();
         let profile = input.requested_profile().cloned();
@@ -219,9 +220,10 @@ impl Pools {
         &self,
         scope: &Scope,
         which: &str,
-        update: PoolUpdateRequest,
+        mut update: PoolUpdateRequest,
     ) -> Result<(Pool, PoolCounts), UseCaseError> {
         scope.writable()?;
+        self.sessions.find_destination(scope, &mut update.input.telemetry).await?;
         // This loop ends: each lost race means that another change succeeded.
         loop {
             let found = self.find(scope, which).await?;

@@ -321,7 +321,7 @@ impl SessionUpdateRequest {
         let start_url = fields.take_optional("start_url", start_url, StartUrl::parse);
         let location = fields.take_optional("location", self.location, |location| location.parse());
         // The result depends on the current capture, but a contradiction within the request is found here.
-        fields.take("telemetry", telemetry::on_change(self.telemetry.as_ref(), None));
+        fields.take("telemetry", telemetry::check_change(self.telemetry.as_ref()));
         fields.finish()?;
         Ok(SessionUpdate {
             name,

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::{Delivery, ExportRequest, delivery};
 use crate::field::{FieldCode, InvalidValue};
+use crate::ids::TelemetryDestinationId;
 
 /// The category of captured events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,29 +76,48 @@ pub struct ConfigRequest {
     pub enabled: Option<bool>,
     /// Whether single categories are captured.
     pub browser: Option<BTreeMap<Category, bool>>,
+    /// Whether the events are stored. Default: true.
+    pub stored: Option<bool>,
+    /// The destination to which the events are exported.
+    pub export: ExportRequest,
 }
 
-/// The captured categories; never empty.
+/// The captured categories, which are never empty, and the delivery of the events.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Capture(BTreeSet<Category>);
+pub struct Capture {
+    categories: BTreeSet<Category>,
+    delivery: Delivery,
+}
 
 impl Capture {
     /// Returns whether events of `category` are captured.
     #[must_use]
     pub fn includes(&self, category: Category) -> bool {
-        self.0.contains(&category)
+        self.categories.contains(&category)
     }
 
-    /// Creates the capture of exactly these categories; `None` if there are none.
+    /// Creates the capture of exactly these categories, whose events are only stored; `None` if there are none.
     #[must_use]
     pub fn only(categories: impl IntoIterator<Item = Category>) -> Option<Self> {
-        let on: BTreeSet<Category> = categories.into_iter().collect();
-        (!on.is_empty()).then_some(Self(on))
+        let categories: BTreeSet<Category> = categories.into_iter().collect();
+        (!categories.is_empty()).then_some(Self { categories, delivery: Delivery::default() })
+    }
+
+    /// Sets the delivery.
+    #[must_use]
+    pub fn delivered(self, delivery: Delivery) -> Self {
+        Self { delivery, ..self }
+    }
+
+    /// Returns the delivery of the events.
+    #[must_use]
+    pub const fn delivery(&self) -> Delivery {
+        self.delivery
     }
 
     /// Returns the categories, in no particular order.
     pub fn categories(&self) -> impl Iterator<Item = Category> + '_ {
-        self.0.iter().copied()
+        self.categories.iter().copied()
     }
 
     fn with(base: impl IntoIterator<Item = Category>, request: &BTreeMap<Category, bool>) -> Option<Self> {
@@ -109,11 +130,11 @@ impl Capture {
 /// Returns the capture of a new session or pool; `None`: nothing is captured.
 ///
 /// # Errors
-/// `mutually_exclusive` if the request disables the capture but names categories.
+/// See [`on_change`].
 pub fn on_create(request: Option<&ConfigRequest>) -> Result<Option<Capture>, InvalidValue> {
     match request {
-        Some(ConfigRequest { enabled: None, browser: Some(browser) }) if browser.is_empty() => {
-            Ok(Capture::only(Category::DEFAULT))
+        Some(request @ ConfigRequest { enabled: None, browser: Some(browser), .. }) if browser.is_empty() => {
+            delivery::delivered(request, Capture::only(Category::DEFAULT), None)
         }
         request => on_change(request, None),
     }
@@ -122,11 +143,29 @@ pub fn on_create(request: Option<&ConfigRequest>) -> Result<Option<Capture>, Inv
 /// Returns the capture of a session or pool after a change of `current`; `None`: nothing is captured.
 ///
 /// # Errors
-/// `mutually_exclusive` if the request disables the capture but names categories.
+/// `mutually_exclusive` if the request disables the capture but names categories, or contradicts itself about the
+/// export; `required` for a missing destination, and for a destination or `stored: false` without capture;
+/// `reference_not_found` for a destination that was not [found](ExportRequest::find).
 pub fn on_change(request: Option<&ConfigRequest>, current: Option<&Capture>) -> Result<Option<Capture>, InvalidValue> {
+    let Some(request) = request else { return Ok(current.cloned()) };
+    delivery::delivered(request, captured(request, current)?, current.map(Capture::delivery))
+}
+
+/// Checks a change whose current capture is not known yet.
+///
+/// # Errors
+/// See [`on_change`]; only what would be refused with every current capture.
+pub fn check_change(request: Option<&ConfigRequest>) -> Result<(), InvalidValue> {
+    let placeholder = TelemetryDestinationId::from_ulid(ulid::Ulid::nil());
+    let delivery = Delivery { destination: Some(placeholder), stored: true };
+    let everything = Capture::only(Category::ALL).map(|capture| capture.delivered(delivery));
+    on_change(request, everything.as_ref()).map(drop)
+}
+
+/// Returns the captured categories after a change of `current`, with the default delivery.
+fn captured(request: &ConfigRequest, current: Option<&Capture>) -> Result<Option<Capture>, InvalidValue> {
     let nothing = BTreeMap::new();
-    let Some(ConfigRequest { enabled, browser }) = request else { return Ok(current.cloned()) };
-    match (enabled, browser) {
+    match (request.enabled, &request.browser) {
         (Some(false), Some(browser)) if !browser.is_empty() => {
             Err(InvalidValue::new(FieldCode::MutuallyExclusive, "cannot be off and name categories"))
         }
@@ -151,7 +190,8 @@ mod tests {
     use super::*;
 
     fn request(enabled: Option<bool>, browser: Option<&[(Category, bool)]>) -> ConfigRequest {
-        ConfigRequest { enabled, browser: browser.map(|pairs| pairs.iter().copied().collect()) }
+        let browser = browser.map(|pairs| pairs.iter().copied().collect());
+        ConfigRequest { enabled, browser, ..ConfigRequest::default() }
     }
 
     #[test]

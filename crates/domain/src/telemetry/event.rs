@@ -84,6 +84,15 @@ pub struct Event {
 }
 
 impl Event {
+    /// Returns the type, such as `console_log`: the first member of an agent's event, and the last member of an event of
+    /// this service; empty if the body has none.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        let first = self.body.strip_prefix(r#"{"type":""#).and_then(|rest| rest.split('"').next());
+        let last = || self.body.strip_suffix(r#""}"#)?.rsplit_once(r#""type":""#).map(|(_, kind)| kind);
+        first.or_else(last).unwrap_or_default()
+    }
+
     /// Creates an event. `source` is its source, with the source's own name of the event if there is one.
     #[must_use]
     pub fn new(
@@ -202,6 +211,7 @@ mod tests {
             "source": { "kind": "kernel_api" }, "data": data,
         });
         assert_eq!(body, expected);
+        assert_eq!(event.kind(), "api_call");
     }
 
     #[test]

@@ -10,20 +10,22 @@
 //! **Reported losses.** Lost events use up numbers, which a `telemetry_dropped` event reports.
 
 mod config;
+mod delivery;
 mod event;
 mod numbering;
 mod ports;
 mod reading;
 mod service;
 
-pub use config::{Capture, Category, ConfigRequest, on_change, on_create};
+pub use config::{Capture, Category, ConfigRequest, check_change, on_change, on_create};
+pub use delivery::{Delivery, ExportRequest, check_storage_unchanged};
 pub use event::{Event, EventCategory, MAX_EVENT, SourceKind};
 pub use numbering::{Batch, Item, NumberedEvent, SequenceState, StoredBatch, What, number};
 pub use ports::{
     AgentEvents, Feed, Followed, FollowedEvents, NoRecorder, Recorder, Start, TelemetryExporter, TelemetryStore,
-    TelemetryTap,
+    TelemetryTap, Unexported,
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockFeed, MockRecorder, MockTelemetryExporter, MockTelemetryStore, MockTelemetryTap};
-pub use reading::{BadOffset, EventsQuery, Order, Span};
+pub use reading::{BadOffset, EventsQuery, Order, Span, TypeFilter};
 pub use service::{EventsPage, ReadEventsError, TelemetryEvents};

@@ -3,7 +3,7 @@
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
 
-use super::Event;
+use super::{Delivery, Event};
 use crate::ids::SessionId;
 use crate::storage::{ROW_BYTES, StorageLimit, StorageRoom};
 
@@ -97,6 +97,8 @@ pub struct StoredBatch {
     pub counted: SequenceState,
     /// The stored events; empty if the batch was stored before.
     pub events: Vec<NumberedEvent>,
+    /// The delivery of the session's events. Events that are not stored are numbered like all others.
+    pub delivery: Delivery,
 }
 
 /// The maximum number that losses may use up, whatever an agent reports; beyond it every report of losses uses up one

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 
 use super::{Batch, Capture, Category, Event, Item, NumberedEvent, SequenceState, Span, StoredBatch};
 use crate::browser::EngineError;
-use crate::ids::{BrowserId, SessionId};
+use crate::ids::{BrowserId, NodeId, SessionId, TelemetryDestinationId};
 use crate::session::Session;
 use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
@@ -16,7 +16,8 @@ use crate::store_error::StoreError;
 #[async_trait]
 pub trait TelemetryStore: Send + Sync {
     /// Numbers the events of the batches with [`number`](super::number) within the bounds of the store, and stores all
-    /// or none of them. There is at most one batch per session. A batch that is the last stored one of its session is
+    /// or none of them; events of sessions that are [not stored](super::Delivery::stored) are only numbered. There is at
+    /// most one batch per session. A batch that is the last stored one of its session is
     /// not stored again. The numbers of a session become visible in order.
     async fn append(&self, batches: &[Batch], now: OffsetDateTime) -> Result<Vec<StoredBatch>, StoreError>;
 
@@ -27,8 +28,26 @@ pub trait TelemetryStore: Send + Sync {
     /// Returns the state of the sequence; [`SequenceState::NOTHING`] if nothing is stored.
     async fn counted(&self, session: SessionId) -> Result<SequenceState, StoreError>;
 
+    /// Returns the export of a session's stored events; `None` if they are not exported.
+    async fn unexported(&self, session: SessionId) -> Result<Option<Unexported>, StoreError>;
+
+    /// Stores that the events up to the number `through` are exported.
+    async fn set_exported(&self, session: SessionId, through: u64) -> Result<(), StoreError>;
+
+    /// Returns the node's sessions with stored events that are not exported, and their destinations.
+    async fn with_unexported(&self, node: NodeId) -> Result<Vec<(SessionId, TelemetryDestinationId)>, StoreError>;
+
     /// Creates the partitions of the days after `now`, and drops those of days that ended before `oldest`.
     async fn tidy(&self, now: OffsetDateTime, oldest: OffsetDateTime) -> Result<(), StoreError>;
+}
+
+/// The export of a session's stored events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unexported {
+    /// The destination.
+    pub destination: TelemetryDestinationId,
+    /// The number of the last exported event.
+    pub after: u64,
 }
 
 /// The port to telemetry exporters.

@@ -1,9 +1,11 @@
 //! Requests to read events, and the positions where reading continues.
 
+use std::collections::BTreeSet;
+
 use sha2::{Digest as _, Sha256};
 use time::{Duration, OffsetDateTime};
 
-use super::EventCategory;
+use super::{Event, EventCategory};
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::SessionId;
 use crate::page::Page;
@@ -13,6 +15,10 @@ const RECENT: Duration = Duration::minutes(5);
 /// The bits of an offset that identify its session and filter. With a number of 32 bits an offset has 53 bits, which
 /// floating-point numbers represent exactly.
 const PROOF_BITS: u32 = 21;
+
+/// The maximum number of types that a filter names, and the longest one, in bytes.
+const MAX_TYPES: usize = 100;
+const MAX_TYPE_BYTES: usize = 64;
 
 /// The error of an offset that is malformed or belongs to another session or filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +50,47 @@ pub struct EventsQuery {
     pub order: Option<String>,
     /// The categories. Default: all.
     pub categories: Vec<String>,
+    /// The types. Default: all.
+    pub types: Vec<String>,
+}
+
+/// The types of the events to read. Types that no event has are allowed, because newer versions have more of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TypeFilter(BTreeSet<String>);
+
+impl TypeFilter {
+    /// Parses the types; none selects all events.
+    ///
+    /// # Errors
+    /// `too_many` for more than 100 types; `invalid_format` for a text that is no name of a type.
+    pub fn parse(types: Vec<String>) -> Result<Self, InvalidValue> {
+        if types.len() > MAX_TYPES {
+            return Err(InvalidValue::new(FieldCode::TooMany, format!("must be at most {MAX_TYPES} types")));
+        }
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        if types.iter().any(|kind| kind.is_empty() || kind.len() > MAX_TYPE_BYTES || !kind.bytes().all(plain)) {
+            let rule = "must be the name of a type, such as page_crashed";
+            return Err(InvalidValue::new(FieldCode::InvalidFormat, rule));
+        }
+        Ok(Self(types.into_iter().collect()))
+    }
+
+    /// Returns whether all events are selected.
+    #[must_use]
+    pub fn selects_all(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns whether the event is selected.
+    #[must_use]
+    pub fn selects(&self, event: &Event) -> bool {
+        self.selects_all() || self.0.contains(event.kind())
+    }
+
+    /// Returns the types in order; none if all events are selected.
+    pub fn types(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
 }
 
 /// The events of a session to read.
@@ -61,6 +108,8 @@ pub struct Span {
     pub until: Option<OffsetDateTime>,
     /// The categories: distinct, in the order of the type, and never empty.
     pub categories: Vec<EventCategory>,
+    /// The types.
+    pub types: TypeFilter,
 }
 
 impl EventsQuery {
@@ -81,11 +130,12 @@ impl EventsQuery {
             fields.refuse("until", InvalidValue::new(FieldCode::OutOfRange, "must be after since"));
         }
         let categories = fields.take("category", categories(&self.categories)).unwrap_or_default();
+        let types = fields.take("type", TypeFilter::parse(self.types)).unwrap_or_default();
         fields.finish()?;
         let from_the_start = order == Order::Ascending && self.offset.is_none();
         let since = from_the_start.then(|| self.since.unwrap_or(now - RECENT));
         let limit = limit.unwrap_or(Page::DEFAULT_LIMIT);
-        Ok((Span { limit, order, behind: None, since, until: self.until, categories }, self.offset))
+        Ok((Span { limit, order, behind: None, since, until: self.until, categories, types }, self.offset))
     }
 }
 
@@ -132,7 +182,7 @@ impl Span {
         Ok(Self { behind: Some(number.into()), ..self })
     }
 
-    /// Returns the digest that identifies the session, number, direction and categories of an offset. It ignores
+    /// Returns the digest that identifies the session, number, direction, categories and types of an offset. It ignores
     /// `until`, which may change between pages.
     fn proof(&self, session: SessionId, number: u32) -> u64 {
         let mut digest = Sha256::new();
@@ -142,6 +192,10 @@ impl Span {
         for category in &self.categories {
             digest.update(category.as_str());
             digest.update(b",");
+        }
+        for kind in self.types.types() {
+            digest.update(b";");
+            digest.update(kind);
         }
         let digest: [u8; 32] = digest.finalize().into();
         let head = digest.iter().take(4).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
@@ -154,6 +208,17 @@ mod tests {
     use super::*;
     use crate::telemetry::Category;
     use crate::testing::{NOON, session_id};
+
+    fn filter(types: &[&str]) -> TypeFilter {
+        TypeFilter::parse(types.iter().map(|&kind| kind.to_owned()).collect()).expect("types")
+    }
+
+    #[test]
+    fn a_filter_of_types_selects_these_and_no_type_selects_all() {
+        let event = Event::api_call(NOON, "x", "y", 200, 0);
+        assert!(filter(&[]).selects(&event) && filter(&["console_log", "api_call"]).selects(&event));
+        assert!(!filter(&["console_log", "a_type_of_later"]).selects(&event));
+    }
 
     fn parse(query: EventsQuery) -> Result<Span, String> {
         query.parse(NOON).map(|(span, _)| span).map_err(|invalid| invalid.to_string())
@@ -183,6 +248,10 @@ mod tests {
             (EventsQuery { since: Some(NOON), until: Some(NOON), ..query() }, "until"),
             (EventsQuery { since: Some(NOON), until: Some(NOON - Duration::HOUR), ..query() }, "until"),
             (EventsQuery { categories: vec!["console".to_owned(), "all".to_owned()], ..query() }, "category"),
+            (EventsQuery { types: vec!["api_call".to_owned(), "page crashed".to_owned()], ..query() }, "type"),
+            (EventsQuery { types: vec![String::new()], ..query() }, "type"),
+            (EventsQuery { types: vec!["x".repeat(65)], ..query() }, "type"),
+            (EventsQuery { types: vec!["api_call".to_owned(); 101], ..query() }, "type"),
         ] {
             let refused = bad.clone().parse(NOON).expect_err(field);
             assert!(refused.fields().iter().any(|error| error.field == field), "{bad:?}: {refused}");
@@ -190,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_is_good_for_its_session_direction_and_categories_alone() {
+    fn an_offset_is_good_for_its_session_direction_and_filters_alone() {
         let span = parse(EventsQuery::default()).expect("a span");
         for seq in [1, 20, 1_000_000, u64::from(u32::MAX)] {
             let offset = span.offset(session_id(1), seq).expect("an offset");
@@ -199,8 +268,10 @@ mod tests {
             assert_eq!(span.clone().from_offset(session_id(1), offset).expect("ours").behind, Some(seq));
             let other = Span { order: Order::Descending, ..span.clone() };
             let fewer = Span { categories: vec![EventCategory::Captured(Category::Page)], ..span.clone() };
+            let typed = Span { types: filter(&["api_call"]), ..span.clone() };
             for (span, session, offset) in [
                 (span.clone(), 2, offset),
+                (typed, 1, offset),
                 (other, 1, offset),
                 (fewer, 1, offset),
                 (span.clone(), 1, offset + 1),

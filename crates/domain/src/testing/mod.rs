@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
+use url::Url;
 
 use crate::access::Scope;
 use crate::audit::{AuditEntry, AuditService, AuthStrategy};
@@ -17,7 +18,7 @@ use crate::deployment::{
 };
 use crate::ids::{
     ApiKeyId, AppVersionId, AuditRecordId, AuthConnectionId, AuthFlowId, BrowserId, DeploymentId, InvocationId, NodeId,
-    OrganizationId, PoolId, ProfileId, ProjectId, ProxyId, SessionId,
+    OrganizationId, PoolId, ProfileId, ProjectId, ProxyId, SessionId, TelemetryDestinationId,
 };
 use crate::invocation::{Invocation, InvocationStatus};
 use crate::name::{LabelName, SlugName};
@@ -27,7 +28,9 @@ use crate::pool::{Generation, Growth, Pool, PoolConfig};
 use crate::profile::Profile;
 use crate::project::{Project, ProjectStatus};
 use crate::proxy::{OwnProxy, Proxy, ProxyConfig, ProxyProtocol, ProxyStatus, ProxyType};
+use crate::sealing::Sealer as _;
 use crate::session::{PoolRef, Session, SessionState, Tags};
+use crate::telemetry_destination::{DeliveryHealth, TelemetryDestination};
 
 pub use fakes::{CountingIds, FixedClock, PlainSealer};
 
@@ -221,6 +224,25 @@ pub fn audit_entry(n: u32) -> AuditEntry {
         user_agent: "curl\n\"8\"".to_owned(),
         request_id: format!("request-{n}"),
         count: 1,
+    }
+}
+
+/// Returns a telemetry destination with the header `X-Key`.
+#[must_use]
+pub fn telemetry_destination() -> TelemetryDestination {
+    let id = TelemetryDestinationId::from_ulid(Ulid::from_parts(15, 1));
+    let headers = PlainSealer.seal(&TelemetryDestination::place(id), br#"{"X-Key":"swordfish"}"#);
+    TelemetryDestination {
+        id,
+        organization: organization_id(),
+        name: label("grafana"),
+        description: None,
+        endpoint: Url::parse("https://otel.test/otlp").unwrap_or_else(|bad| unreachable!("{bad}")),
+        header_names: vec!["X-Key".to_owned()],
+        headers: headers.unwrap_or_else(|bad| unreachable!("{bad}")),
+        created_at: NOON,
+        updated_at: NOON,
+        health: DeliveryHealth::default(),
     }
 }
 

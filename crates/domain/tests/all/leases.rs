@@ -184,7 +184,8 @@ async fn an_immediate_refusal_is_reported() {
 #[tokio::test]
 async fn what_is_not_valid_takes_no_browser_and_no_place() {
     let named = BTreeMap::from([(Category::Page, true)]);
-    let contradiction = telemetry::ConfigRequest { enabled: Some(false), browser: Some(named) };
+    let contradiction =
+        telemetry::ConfigRequest { enabled: Some(false), browser: Some(named), ..telemetry::ConfigRequest::default() };
     for input in [
         AcquireRequest { acquire_timeout_seconds: Some(3601), ..patient() },
         AcquireRequest { acquire_timeout_seconds: Some(-1), ..patient() },
@@ -218,7 +219,7 @@ async fn a_lease_merges_telemetry_of_pool_and_caller_before_anything_is_opened()
     world.recorder = Some(recorder);
     world.engine.expect_hand_out().times(1).in_sequence(&mut order).returning(|_, _| Ok(()));
     let request = BTreeMap::from([(Category::Page, false), (Category::Console, true)]);
-    let request = telemetry::ConfigRequest { enabled: None, browser: Some(request) };
+    let request = telemetry::ConfigRequest { browser: Some(request), ..telemetry::ConfigRequest::default() };
     let input = AcquireRequest { telemetry: Some(request), ..patient() };
     let acquired = world.build().leases.acquire(&scope(), "warm", input).await.expect("leased");
     assert!(matches!(acquired, Acquired::Leased(_)));

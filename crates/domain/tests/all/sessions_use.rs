@@ -7,12 +7,16 @@ use casement_domain::browser::{EngineError, Region, Shape, Viewport};
 use casement_domain::field::{FieldCode, InvalidValue};
 use casement_domain::page::{Listed, Page};
 use casement_domain::proxy::{MockProxyRepository, MockProxyRoutes, Proxy, ProxyRouting, Route};
+use casement_domain::reference::Reference;
 use casement_domain::session::{
     Created, EndReason, IdOrName, Session, SessionFilter, SessionState, SessionUpdateRequest, Tags, UpdateSessionError,
     UseSessionError, ViewportRequest,
 };
-use casement_domain::telemetry::{self, Category, MockRecorder};
-use casement_domain::testing::{PlainSealer, browser_id, own_proxy, project_id, proxy, scope, session, session_id};
+use casement_domain::telemetry::{self, Capture, Category, ExportRequest, MockRecorder};
+use casement_domain::testing::{
+    PlainSealer, browser_id, organization_id, own_proxy, project_id, proxy, scope, session, session_id,
+    telemetry_destination,
+};
 use parking_lot::Mutex;
 use pretty_assertions::assert_eq;
 use ulid::Ulid;
@@ -37,11 +41,41 @@ async fn a_change_of_telemetry_that_the_browser_has_not_confirmed_may_have_had_a
     let mut recorder = MockRecorder::new();
     recorder.expect_capture().times(1).returning(|_| Err(hung()));
     world.recorder = Some(recorder);
-    let request = telemetry::ConfigRequest { enabled: None, browser: Some([(Category::Console, true)].into()) };
+    let request = telemetry::ConfigRequest {
+        browser: Some([(Category::Console, true)].into()),
+        ..telemetry::ConfigRequest::default()
+    };
     let update = SessionUpdateRequest { telemetry: Some(request), ..SessionUpdateRequest::default() };
     let error = world.build().sessions.update(&scope(), "one", update).await.expect_err("it hangs");
     let may_have_effect = matches!(error, UpdateSessionError::Use(UseSessionError::Engine(EngineError::Lost { .. })));
     assert!(may_have_effect, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_change_names_a_destination_of_the_organization_and_keeps_the_storage() {
+    let request = |name: &str, stored| {
+        let destination = Some(Reference { name: Some(name.to_owned()), id: None });
+        let export = ExportRequest { destination, ..ExportRequest::default() };
+        SessionUpdateRequest {
+            telemetry: Some(telemetry::ConfigRequest { stored, export, ..telemetry::ConfigRequest::default() }),
+            ..SessionUpdateRequest::default()
+        }
+    };
+    for (name, stored, field) in
+        [("loki", None, "telemetry.export.otlp.destination"), ("grafana", Some(false), "telemetry.storage.enabled")]
+    {
+        let mut world = World::default();
+        let captured = Session { telemetry: Capture::only([Category::Console]), ..session(1) };
+        world.sessions.expect_find_in_project().returning(move |_, _, _| Ok(Some(captured.clone())));
+        world.telemetry_destinations.expect_named().returning(|organization, name| {
+            assert_eq!(organization, organization_id());
+            Ok((name == "grafana").then(telemetry_destination))
+        });
+        let casement = world.build();
+        let refused = casement.sessions.update(&scope(), "one", request(name, stored)).await.expect_err("refused");
+        let UpdateSessionError::Use(UseSessionError::Invalid(refused)) = refused else { panic!("{refused:?}") };
+        assert_eq!(refused.fields().iter().map(|one| one.field.as_str()).collect::<Vec<_>>(), [field]);
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use casement_domain::session::{
     SessionState, Sessions,
 };
 use casement_domain::telemetry::{MockRecorder, NoRecorder, Recorder};
+use casement_domain::telemetry_destination::MockTelemetryDestinationRepository;
 use casement_domain::testing::{CountingIds, FixedClock, NOON, browser_id, node_id, pool_id, project, scope};
 use casement_domain::{BrowserId, NodeId, Replaced, SessionId, StoreError};
 use parking_lot::Mutex;
@@ -39,6 +40,7 @@ pub(crate) struct World {
     pub(crate) pools: MockPoolRepository,
     pub(crate) wait_queue: MockWaitQueue,
     pub(crate) tickets: MockTicketNotifier,
+    pub(crate) telemetry_destinations: MockTelemetryDestinationRepository,
     /// The recorder of telemetry; `None`: nothing is recorded.
     pub(crate) recorder: Option<MockRecorder>,
     /// The profiles; `None`: an installation without profiles.
@@ -89,6 +91,7 @@ impl World {
             pools: wake.clone(),
             activity: activity.clone(),
             recorder,
+            telemetry_destinations: Arc::new(self.telemetry_destinations),
             clock: clock.clone(),
             monotonic: clock.clone(),
             ids: ids.clone(),

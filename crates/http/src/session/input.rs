@@ -8,13 +8,17 @@ use casement_domain::{
     profile::ProfileRequest,
     reference,
     session::{self, Refusal, SessionRequest, SessionUpdateRequest},
-    telemetry::{Category, ConfigRequest},
+    telemetry::{Category, ConfigRequest, ExportRequest},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::{error::ApiError, from_fields::from_fields, json::nullable};
+use crate::{
+    error::ApiError,
+    from_fields::{from_fields, option},
+    json::nullable,
+};
 
 /// A session to create. Every field is optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -168,7 +172,29 @@ pub(crate) struct Telemetry {
     /// `captcha`.
     #[schema(value_type = Option<BTreeMap<String, Toggle>>)]
     browser: Option<BTreeMap<String, Option<Toggle>>>,
+    /// Whether the events are stored. Default: yes. Off only with a destination, and only when the capture begins.
+    storage: Option<Toggle>,
+    /// The export of the events. Default: none.
+    export: Option<TelemetryExport>,
 }
+
+/// The export of the events of a session.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+struct TelemetryExport {
+    /// The export to an OpenTelemetry collector.
+    otlp: Option<OtlpExport>,
+}
+
+/// The export to an OpenTelemetry collector.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+struct OtlpExport {
+    /// Whether the events are exported. Default: yes with a destination.
+    enabled: Option<bool>,
+    /// The telemetry destination, by id or name.
+    destination: Option<Reference>,
+}
+
+from_fields!(OtlpExport => ExportRequest { enabled, destination via option, ..ExportRequest::default() });
 
 /// Whether a category is captured.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -178,9 +204,11 @@ struct Toggle {
 
 /// Returns the telemetry to capture. Unknown categories are refused.
 pub(crate) fn config_request(telemetry: Option<Telemetry>, fields: &mut Fields) -> Option<ConfigRequest> {
-    let Telemetry { enabled, browser } = telemetry?;
+    let Telemetry { enabled, browser, storage, export } = telemetry?;
     let browser = browser.map(|map| map.into_iter().filter_map(|named| category(named, fields)).collect());
-    Some(ConfigRequest { enabled, browser })
+    let stored = storage.and_then(|storage| storage.enabled);
+    let export = export.and_then(|export| export.otlp).unwrap_or_default().into();
+    Some(ConfigRequest { enabled, browser, stored, export })
 }
 
 fn category((name, toggle): (String, Option<Toggle>), fields: &mut Fields) -> Option<(Category, bool)> {

@@ -9,7 +9,7 @@ use casement_domain::{
     permission::{Action, Kind, Target, Verb, Which},
     profile::Profile,
     session::Session,
-    telemetry::{Capture, Category},
+    telemetry::{Capture, Category, Delivery},
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -89,9 +89,29 @@ pub(crate) struct Captured {
     /// Whether each category is captured: `console`, `page`, `interaction`, `network`, `control`, `connection`,
     /// `system`, `screenshot`, `captcha`.
     browser: BTreeMap<&'static str, Switch>,
+    /// Whether the events are stored.
+    storage: Switch,
+    export: Export,
 }
 
-/// Whether a category is captured.
+/// The export of the events.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BrowserTelemetryExport)]
+struct Export {
+    otlp: Otlp,
+}
+
+/// The export to an OpenTelemetry collector.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = BrowserTelemetryOtlpExport)]
+struct Otlp {
+    enabled: bool,
+    /// The id of the telemetry destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    destination: Option<String>,
+}
+
+/// Whether something is on.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = BrowserTelemetryCategory)]
 struct Switch {
@@ -101,7 +121,13 @@ struct Switch {
 impl From<Capture> for Captured {
     fn from(capture: Capture) -> Self {
         let switch = |category: Category| (category.as_str(), Switch { enabled: capture.includes(category) });
-        Self { browser: Category::ALL.into_iter().map(switch).collect() }
+        let Delivery { destination, stored } = capture.delivery();
+        let destination = destination.map(|id| id.to_string());
+        Self {
+            browser: Category::ALL.into_iter().map(switch).collect(),
+            storage: Switch { enabled: stored },
+            export: Export { otlp: Otlp { enabled: destination.is_some(), destination } },
+        }
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Connection {
     recorder: Arc<dyn Recorder>,
     clock: Arc<dyn Clock>,
     session: SessionId,
+    /// The identifier in the events of the connection.
+    id: String,
     kind: Kind,
     started: Instant,
 }
@@ -38,17 +40,18 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(services: &Services, session: SessionId, kind: Kind) -> Self {
         let (recorder, clock) = (services.recorder.clone(), services.clock.clone());
-        Self { recorder, clock, session, kind, started: Instant::now() }
+        let id = services.ids.next().to_string().to_lowercase();
+        Self { recorder, clock, session, id, kind, started: Instant::now() }
     }
 
-    fn note<const N: usize>(&self, kind: &str, data: Option<[(&str, Value); N]>) {
+    fn note<const N: usize>(&self, kind: &str, data: [(&str, Value); N]) {
         let source = match self.kind {
             Kind::Cdp => Some("cdp"),
             Kind::WebDriver => Some("webdriver"),
             Kind::LiveView { .. } => None,
         };
-        let data = data.map(|members| members.map(|(name, value)| (name.to_owned(), value)));
-        let event = Event::ours(Category::Connection, kind, self.clock.now(), source, data);
+        let data = data.map(|(name, value)| (name.to_owned(), value));
+        let event = Event::ours(Category::Connection, kind, self.clock.now(), source, Some(data));
         self.recorder.note(self.session, event);
     }
 }
@@ -56,8 +59,8 @@ impl Connection {
 impl RelayObserver for Connection {
     fn opened(&self) {
         match &self.kind {
-            Kind::Cdp | Kind::WebDriver => self.note::<0>("cdp_connect", None),
-            Kind::LiveView { id } => self.note("live_view_connect", Some([("session_id", id.as_str().into())])),
+            Kind::Cdp | Kind::WebDriver => self.note("cdp_connect", [("connection_id", self.id.as_str().into())]),
+            Kind::LiveView { id } => self.note("live_view_connect", [("session_id", id.as_str().into())]),
         }
     }
 
@@ -68,13 +71,17 @@ impl RelayObserver for Connection {
         let duration = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).into();
         match &self.kind {
             Kind::Cdp | Kind::WebDriver => {
-                let data =
-                    [("reason", reason(end).into()), ("duration_ms", duration), ("message_count", messages.into())];
-                self.note("cdp_disconnect", Some(data));
+                let data = [
+                    ("connection_id", self.id.as_str().into()),
+                    ("reason", reason(end).into()),
+                    ("duration_ms", duration),
+                    ("message_count", messages.into()),
+                ];
+                self.note("cdp_disconnect", data);
             }
             Kind::LiveView { id } => {
                 let data = [("session_id", id.as_str().into()), ("duration_ms", duration)];
-                self.note("live_view_disconnect", Some(data));
+                self.note("live_view_disconnect", data);
             }
         }
     }

@@ -70,6 +70,9 @@ pub(super) struct EventParams {
     /// The categories to list. Default: all.
     #[param(required = false)]
     category: Vec<String>,
+    /// The types to list, such as `page_crashed`. Default: all. With `category`, an event must match both.
+    #[param(required = false)]
+    r#type: Vec<String>,
 }
 
 impl EventParams {
@@ -81,6 +84,7 @@ impl EventParams {
             until: date_time_or_age("until", self.until, now)?,
             order: self.order,
             categories: self.category,
+            types: self.r#type,
         })
     }
 }

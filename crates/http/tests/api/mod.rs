@@ -40,6 +40,7 @@ mod slow_queue;
 mod sockets;
 mod support;
 mod telemetry;
+mod telemetry_destinations;
 mod tls;
 mod ui;
 mod wd_hub;

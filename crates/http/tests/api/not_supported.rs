@@ -18,7 +18,6 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
         ("POST", "/browsers", "proxy", json!({ "proxy": { "mode": "direct" } })),
         ("POST", "/browsers", "video_memory", json!({ "video_memory": "2GiB" })),
         ("POST", "/browsers", "vaults", json!({ "vaults": [{ "name": "x" }] })),
-        ("POST", "/browsers", "telemetry.storage", json!({ "telemetry": { "storage": { "enabled": false } } })),
         (
             "POST",
             "/browsers",
@@ -36,10 +35,7 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
         assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{method} {path} {body}: {reply}");
         assert!(reply.to_string().contains(&format!("\"{field}: ")), "{field}: {reply}");
     }
-    for (path, name) in [
-        ("/profiles/x/download?format=tar", "format"),
-        (&*format!("/browsers/{}/telemetry/events?type=console_log", session_id(1)), "type"),
-    ] {
+    for (path, name) in [("/profiles/x/download?format=tar", "format")] {
         let reply = api.get(path).await;
         assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{path}: {reply}");
         assert!(reply.to_string().contains(&format!("\"{name}: ")), "{name}: {reply}");

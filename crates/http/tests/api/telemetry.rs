@@ -3,7 +3,8 @@
 use casement_domain::{
     StoreError,
     telemetry::{
-        Capture, Category, Event, Followed, MockFeed, MockRecorder, MockTelemetryStore, NumberedEvent, Order, Start,
+        Capture, Category, Event, EventCategory, Followed, MockFeed, MockRecorder, MockTelemetryStore, NumberedEvent,
+        Order, Start,
     },
     testing::{NOON, session, session_id},
 };
@@ -67,10 +68,13 @@ async fn the_query_selects_the_events_that_are_read() {
         assert_eq!(span.since, Some(NOON - Duration::minutes(90)));
         assert_eq!(span.until, Some(NOON - Duration::minutes(1)));
         assert_eq!(span.categories.len(), 2);
+        assert_eq!(span.types.types().collect::<Vec<_>>(), ["console_log", "page_crashed"]);
         Ok((Vec::new(), false))
     });
     let api = TestApi::start(ports(store));
-    let reply = api.get(&path("?since=1h30m&until=1m&category=console,page&category=page&unknown=1")).await;
+    let query =
+        "?since=1h30m&until=1m&category=console,page&category=page&type=page_crashed&type=console_log&unknown=1";
+    let reply = api.get(&path(query)).await;
     assert_eq!((reply.status, reply.text().as_str(), reply.header("x-has-more")), (200, "[]", Some("false")));
 }
 
@@ -84,6 +88,7 @@ async fn invalid_query_parameters_are_named() {
         ("?order=down", "not_allowed: order: must be asc or desc"),
         ("?order=desc&since=5m", "mutually_exclusive: since: cannot be given with order=desc"),
         ("?since=1m&until=5m", "out_of_range: until: must be after since"),
+        ("?type=page%20crashed", "invalid_format: type: must be the name of a type, such as page_crashed"),
         ("?since=31d", "out_of_range: since: must be at most 30d ago"),
     ] {
         let reply = api.get(&path(query)).await;
@@ -145,6 +150,31 @@ async fn a_stream_starts_where_its_caller_says_and_ends_with_its_events() {
         assert!(text.contains("id: 8\ndata: {\"seq\":8,\"event\":{"), "{text}");
         assert!(text.contains("id: 9\n") && text.contains(": slow_reader\n\n"), "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_stream_of_types_names_the_last_event_that_it_left_out() {
+    let path = format!("/browsers/{}/telemetry/stream", session_id(1));
+    for query in ["?type=page_load,page_crashed", "?type=page_load&type=page_crashed"] {
+        let mut feed = MockFeed::new();
+        let crashed = || {
+            let body = r#"{"type":"page_crashed"}"#;
+            let category = EventCategory::Captured(Category::Page);
+            NumberedEvent { seq: 8, at: NOON, event: Event { category, at: NOON, body: body.into() } }
+        };
+        let events = move || [numbered(7), crashed(), numbered(9), numbered(10)].map(Followed::Event);
+        feed.expect_follow().returning(move |_, _| Ok(stream::iter(events()).boxed()));
+        let api = TestApi::start(Ports { feed, ..ports(MockTelemetryStore::new()) });
+        let reply = stream_of(&api, &format!("{path}{query}"), &[]).await;
+        let text = reply.text();
+        let frame = "id: 8\ndata: {\"seq\":8,\"event\":{\"type\":\"page_crashed\"}}\n\n";
+        assert!(text.contains(frame) && text.contains("\nid: 10\n\n"), "{query}: {text}");
+        assert_eq!((text.matches("id: ").count(), text.matches("data: ").count()), (2, 1), "{query}: {text}");
+    }
+    let api = TestApi::start(ports(MockTelemetryStore::new()));
+    let refused = api.get(&format!("{path}?type=Page")).await;
+    let rule = "invalid_format: type: must be the name of a type, such as page_crashed";
+    assert_eq!((refused.status, refused.details()), (400, vec![rule.to_owned()]));
 }
 
 #[tokio::test]

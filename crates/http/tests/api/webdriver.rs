@@ -151,6 +151,7 @@ impl Client {
         let event = self.next();
         assert_eq!((&event["type"], &event["category"]), (&json!("cdp_connect"), &json!("connection")));
         assert_eq!(event["source"]["event"], "webdriver");
+        assert!(event["data"]["connection_id"].is_string(), "{event}");
     }
 
     /// Asserts that a disconnect is reported with this reason and this number of messages.

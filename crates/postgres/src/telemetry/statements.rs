@@ -150,6 +150,11 @@ impl QueryFragment<Pg> for Advance {
 /// The size of a page, in bytes, from which on no further event is added.
 const LONG_ENOUGH: i64 = 8 << 20;
 
+/// Compares the type of an event with an array. The type is the first member of an event of an agent, and the last one
+/// of an event of the server. Only the beginning of a longer body is read.
+const IS_OF_TYPES: &str = " AND CASE WHEN starts_with(body, '{\"type\":') THEN split_part(left(body, 80), '\"', 4)
+    ELSE substring(right(body, 80) from '\"type\":\"([a-z0-9_]+)\"}$') END = ANY (";
+
 /// An event as it is stored.
 #[derive(Debug, Queryable)]
 pub(super) struct Row {
@@ -171,13 +176,15 @@ pub(super) struct Page {
     pub(super) until: Option<OffsetDateTime>,
     pub(super) behind: Option<Column<u64>>,
     pub(super) categories: Vec<String>,
+    /// `None` reads events of all types.
+    pub(super) types: Option<Vec<String>>,
     pub(super) limit: i64,
     pub(super) newest_first: bool,
 }
 
 impl QueryId for Page {
     type QueryId = ();
-    // There are two statements, one per direction.
+    // There is a statement for each direction, with and without types.
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
@@ -225,7 +232,13 @@ impl QueryFragment<Pg> for Page {
         out.push_bind_param::<SqlUuid, _>(&self.session)?;
         out.push_sql(" AND e.category = asked.category AND seq >= bounds.low AND seq < bounds.high AND seq ");
         out.push_sql(compare);
-        out.push_sql(" bounds.behind ORDER BY seq");
+        out.push_sql(" bounds.behind");
+        if let Some(types) = &self.types {
+            out.push_sql(IS_OF_TYPES);
+            out.push_bind_param::<Array<Text>, _>(types)?;
+            out.push_sql(")");
+        }
+        out.push_sql(" ORDER BY seq");
         out.push_sql(order);
         out.push_sql(" LIMIT ");
         out.push_bind_param::<BigInt, _>(&self.limit)?;

@@ -23,5 +23,6 @@ mod resources;
 mod sessions;
 mod support;
 mod telemetry;
+mod telemetry_destinations;
 mod wait_queue;
 mod world;

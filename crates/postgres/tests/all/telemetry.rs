@@ -8,7 +8,8 @@ use casement_domain::storage::{
     MockDiskSpace, ROW_BYTES, StorageBounds, StorageBudgets, StorageLimit, StorageUsage as _,
 };
 use casement_domain::telemetry::{
-    Batch, Capture, Category, Event, EventCategory, EventsQuery, Item, NumberedEvent, Order, Span, TelemetryStore, What,
+    Batch, Capture, Category, Event, EventCategory, EventsQuery, Item, NumberedEvent, Order, Span, TelemetryStore,
+    TypeFilter, What,
 };
 use casement_domain::testing::{NOON, node_id, organization_id, session, session_id};
 use casement_postgres::{PgSessions, PgStorageUsage, PgTelemetry};
@@ -197,6 +198,38 @@ async fn read_all(store: &PgTelemetry) -> Result<Vec<NumberedEvent>, Fault> {
             return Ok(all);
         }
     }
+}
+
+#[tokio::test]
+async fn pages_of_types_have_no_gap_and_no_event_of_another_type() -> TestResult {
+    let (_world, store) = world(1).await?;
+    let of_agent = |body: &str| {
+        let category = EventCategory::Captured(Category::Page);
+        Item { agent_seq: None, what: What::Event(Event { category, at: NOON, body: body.into() }) }
+    };
+    let misleading = r#"{"type":"page_load","category":"page","data":{"a":"\u0000","type":"page_crashed"}}"#;
+    let items = || {
+        vec![
+            of_agent(r#"{"type":"page_crashed","category":"page","source":{"kind":"cdp"},"data":{"type":"x"}}"#),
+            of_agent(misleading),
+            own(Category::Control),
+            of_agent(r#"{"type":"page_crashed_not","category":"page","source":{"kind":"cdp"}}"#),
+        ]
+    };
+    store.append(&[batch(1, 1, (0..10).flat_map(|_| items()).collect())], NOON).await?;
+    for types in [&["page_crashed"][..], &["api_call"], &["api_call", "page_crashed", "a_type_of_later"], &["nothing"]]
+    {
+        let filter = TypeFilter::parse(types.iter().map(|&kind| kind.to_owned()).collect()).expect("types");
+        let read = all_pages(&store, |span| span.types = filter.clone(), async || Ok(true)).await?;
+        let all = read_all(&store).await?;
+        let expected: Vec<u64> =
+            all.iter().filter(|one| types.contains(&one.event.kind())).map(|one| one.seq).collect();
+        assert_eq!(read, expected, "{types:?}");
+        let newest = |span: &mut Span| (span.order, span.since, span.types) = (Order::Descending, None, filter.clone());
+        let back = all_pages(&store, newest, async || Ok(true)).await?;
+        assert_eq!(back, expected.into_iter().rev().collect::<Vec<_>>(), "{types:?}");
+    }
+    Ok(())
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use casement_domain::telemetry::{
     EventCategory, Feed, Followed, FollowedEvents, NumberedEvent, Order, Span, Start, StoredBatch, TelemetryStore,
+    TypeFilter,
 };
 use casement_domain::{SessionId, StoreError};
 use futures_util::{StreamExt as _, stream};
@@ -210,6 +211,7 @@ impl Follower {
             since: None,
             until: None,
             categories: EventCategory::ALL.to_vec(),
+            types: TypeFilter::default(),
         };
         match self.hubs.store.page(self.session, &span).await {
             Ok((events, more)) => {
@@ -264,7 +266,7 @@ impl Feed for EventHubs {
 
 #[cfg(test)]
 mod tests {
-    use casement_domain::telemetry::{Event, MockTelemetryStore, SequenceState};
+    use casement_domain::telemetry::{Delivery, Event, MockTelemetryStore, SequenceState};
     use casement_domain::testing::{NOON, session_id};
     use futures_util::FutureExt as _;
 
@@ -278,7 +280,13 @@ mod tests {
     fn stored(seqs: std::ops::RangeInclusive<u64>, bytes: usize) -> StoredBatch {
         let counted = SequenceState { last_seq: *seqs.end(), ..SequenceState::NOTHING };
         let before = seqs.start() - 1;
-        StoredBatch { session: session_id(1), before, counted, events: seqs.map(|seq| numbered(seq, bytes)).collect() }
+        StoredBatch {
+            session: session_id(1),
+            before,
+            counted,
+            events: seqs.map(|seq| numbered(seq, bytes)).collect(),
+            delivery: Delivery::default(),
+        }
     }
 
     /// A mock store with the events up to a number.

@@ -30,16 +30,53 @@ pub(crate) enum Verdict {
     Accepted { rejected: usize },
     /// The batch is too long.
     TooLong,
-    /// The batch will never be accepted.
-    Refused(String),
+    /// The batch will never be accepted as long as the settings are the same.
+    Refused {
+        why: String,
+        /// Whether the content of the batch is the reason, so that other settings do not help.
+        for_content: bool,
+    },
     /// The batch must be retried, but not before `after`.
     RetryLater { why: String, after: Duration },
+}
+
+/// The reason why a request to a destination of a caller got no response. Its text contains no address and no secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The host is unknown, not allowed, or does not answer.
+    #[error("the host cannot be reached")]
+    Unreachable,
+    /// The connection or its certificate is bad.
+    #[error("the connection failed")]
+    Connection,
+    /// The response did not come in time.
+    #[error("no answer in time")]
+    Silent,
+    /// The response is too long.
+    #[error("the answer is too long")]
+    TooLong,
+}
+
+/// The port that sends requests to destinations of callers, under the egress rules.
+#[async_trait]
+pub trait DestinationClient: std::fmt::Debug + Send + Sync {
+    /// Sends a request to its absolute URI. Returns the response, with a body of at most `max_bytes`.
+    async fn send(&self, request: Request<Bytes>, max_bytes: usize) -> Result<Response<Bytes>, SendError>;
+}
+
+/// Sends requests.
+#[derive(Clone, Debug)]
+enum Sending {
+    /// To the collector that the operator has configured.
+    Direct(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
+    /// To a destination of a caller.
+    Restricted(Arc<dyn DestinationClient>),
 }
 
 /// Sends batches, and stores the result of the last response.
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    sending: Sending,
     last_verdict: Arc<Mutex<Option<Verdict>>>,
 }
 
@@ -55,7 +92,12 @@ impl Transport {
         let config = config.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth();
         let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build();
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        Ok(Self { client, last_verdict: Arc::default() })
+        Ok(Self { sending: Sending::Direct(client), last_verdict: Arc::default() })
+    }
+
+    /// Creates the client for destinations of callers.
+    pub(crate) fn restricted(client: Arc<dyn DestinationClient>) -> Self {
+        Self { sending: Sending::Restricted(client), last_verdict: Arc::default() }
     }
 
     /// Returns and removes the result of the last attempt.
@@ -64,7 +106,11 @@ impl Transport {
     }
 
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let (head, body) = self.client.request(request.map(Full::new)).await?.into_parts();
+        let client = match &self.sending {
+            Sending::Direct(client) => client,
+            Sending::Restricted(client) => return Ok(client.send(request, MAX_RESPONSE_BYTES).await?),
+        };
+        let (head, body) = client.request(request.map(Full::new)).await?.into_parts();
         let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await?.to_bytes();
         Ok(Response::from_parts(head, body))
     }
@@ -115,7 +161,10 @@ fn classify(answer: &Response<Bytes>) -> Verdict {
         | StatusCode::GATEWAY_TIMEOUT => {
             Verdict::RetryLater { why: format!("it answers {status}"), after: retry_after(answer.headers()) }
         }
-        _ => Verdict::Refused(format!("it answers {status}")),
+        _ => {
+            let for_content = matches!(status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY);
+            Verdict::Refused { why: format!("it answers {status}"), for_content }
+        }
     }
 }
 

@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use casement_domain::backoff::Backoff;
 use metrics::counter;
-use opentelemetry_otlp::{LogExporter, RetryPolicy, WithExportConfig as _, WithHttpConfig as _};
-use opentelemetry_sdk::logs::{LogBatch, LogExporter as _};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::client::{REQUEST_TIMEOUT, Transport, Verdict};
+use super::client::{Transport, Verdict};
 use super::queue::{Outgoing, Queue, count_lost};
-use super::record::{Records, resource};
+use super::sender::LogSender;
 use super::settings::{InvalidSettings, Settings};
 
 /// The first and the longest backoff of a batch, and the longest that a destination may request.
@@ -25,9 +23,7 @@ const DROPPED: &str = "telemetry is not exported and will not be sent again";
 /// Takes batches from the queue and sends them.
 pub(crate) struct ExportSender {
     queue: Arc<Queue>,
-    exporter: LogExporter,
-    transport: Transport,
-    records: Records,
+    sender: LogSender,
     destination: String,
     /// The last logged problem of the destination.
     last_problem: Option<String>,
@@ -36,19 +32,8 @@ pub(crate) struct ExportSender {
 impl ExportSender {
     pub(crate) fn new(settings: &Settings, queue: Arc<Queue>) -> Result<Self, InvalidSettings> {
         let transport = Transport::new(settings.endpoint().scheme() == "https").map_err(InvalidSettings::Tls)?;
-        let mut exporter = LogExporter::builder()
-            .with_http()
-            .with_http_client(transport.clone())
-            .with_endpoint(settings.endpoint().as_str())
-            .with_headers(settings.headers())
-            .with_timeout(REQUEST_TIMEOUT * 2)
-            // `deliver` retries itself, because its retries end at a stop.
-            .with_retry_policy(RetryPolicy::disabled())
-            .build()
-            .map_err(|error| InvalidSettings::OtlpExporter(error.into()))?;
-        exporter.set_resource(&resource(settings));
-        let destination = settings.endpoint().to_string();
-        Ok(Self { queue, exporter, transport, records: Records::new(), destination, last_problem: None })
+        let (sender, destination) = (LogSender::new(settings, transport)?, settings.endpoint().to_string());
+        Ok(Self { queue, sender, destination, last_problem: None })
     }
 
     /// Runs until `stop`, and then until every queued batch was sent once or one failed.
@@ -74,7 +59,7 @@ impl ExportSender {
     async fn deliver(&mut self, batch: &[Outgoing], stop: &CancellationToken) -> Option<Verdict> {
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         loop {
-            match self.send(batch).await {
+            match self.sender.send(batch).await {
                 Verdict::RetryLater { why, after } => {
                     counter!("casement_otlp_failures_total").increment(1);
                     self.log_problem(why, "cannot export telemetry; retrying");
@@ -86,18 +71,6 @@ impl ExportSender {
                 }
                 verdict => return Some(verdict),
             }
-        }
-    }
-
-    async fn send(&self, batch: &[Outgoing]) -> Verdict {
-        let records = self.records.of(batch);
-        let borrowed: Vec<_> = records.iter().map(|(record, scope)| (record, scope)).collect();
-        let sent = self.exporter.export(LogBatch::new(&borrowed)).await;
-        match (self.transport.verdict(), sent) {
-            (Some(verdict), _) => verdict,
-            (None, Ok(())) => Verdict::Accepted { rejected: 0 },
-            // The request was never sent.
-            (None, Err(error)) => Verdict::Refused(error.to_string()),
         }
     }
 
@@ -118,7 +91,7 @@ impl ExportSender {
                 count_lost("refused", count);
                 self.log_problem("a record is too long".to_owned(), DROPPED);
             }
-            Verdict::Refused(why) | Verdict::RetryLater { why, .. } => {
+            Verdict::Refused { why, .. } | Verdict::RetryLater { why, .. } => {
                 count_lost("refused", count);
                 self.log_problem(why, DROPPED);
             }
@@ -136,7 +109,7 @@ impl ExportSender {
 
 #[cfg(test)]
 mod tests {
-    use casement_domain::telemetry::{Category, Event, NumberedEvent, SequenceState, StoredBatch};
+    use casement_domain::telemetry::{Category, Delivery, Event, NumberedEvent, SequenceState, StoredBatch};
     use casement_domain::testing::{NOON, session_id};
     use opentelemetry_proto::tonic::collector::logs::v1::{
         ExportLogsPartialSuccess, ExportLogsServiceRequest, ExportLogsServiceResponse,
@@ -233,7 +206,13 @@ mod tests {
         let event = |seq| NumberedEvent { seq, at: NOON, event: Event::api_call(NOON, "x", "y", 200, 7) };
         let (before, last) = (seqs.start() - 1, *seqs.end());
         let counted = SequenceState { last_seq: last, last_at: NOON, ..SequenceState::NOTHING };
-        StoredBatch { session: session_id(1), before, counted, events: seqs.map(event).collect() }
+        StoredBatch {
+            session: session_id(1),
+            before,
+            counted,
+            events: seqs.map(event).collect(),
+            delivery: Delivery::default(),
+        }
     }
 
     async fn next(requests: &mut mpsc::UnboundedReceiver<CollectorRequest>) -> CollectorRequest {

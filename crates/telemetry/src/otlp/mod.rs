@@ -8,6 +8,7 @@ mod client;
 mod deliver;
 mod queue;
 mod record;
+mod sender;
 mod settings;
 
 use std::sync::Arc;
@@ -18,10 +19,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+pub use client::{DestinationClient, SendError};
 pub(crate) use client::{REQUEST_TIMEOUT, Transport, Verdict};
 use deliver::ExportSender;
 use queue::Queue;
+pub(crate) use queue::{Outgoing, outgoing};
 pub(crate) use record::resource;
+pub(crate) use sender::LogSender;
 pub use settings::{InvalidSettings, Settings};
 
 /// Queues events for the export. Clones share the queue.

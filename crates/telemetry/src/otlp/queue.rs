@@ -32,7 +32,8 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    fn size(&self) -> usize {
+    /// Returns the memory that the event takes, in bytes.
+    pub(crate) fn size(&self) -> usize {
         self.numbered.event.body.len() + OVERHEAD
     }
 }
@@ -143,7 +144,7 @@ impl Queue {
 }
 
 /// Converts an event, without its screenshot.
-fn outgoing(session: SessionId, one: &NumberedEvent) -> Outgoing {
+pub(crate) fn outgoing(session: SessionId, one: &NumberedEvent) -> Outgoing {
     let mut numbered = one.clone();
     if numbered.event.category == EventCategory::Captured(Category::Screenshot) {
         numbered.event.body = record::without_screenshot(&numbered.event.body);
@@ -153,7 +154,7 @@ fn outgoing(session: SessionId, one: &NumberedEvent) -> Outgoing {
 
 #[cfg(test)]
 mod tests {
-    use casement_domain::telemetry::{Event, SequenceState};
+    use casement_domain::telemetry::{Delivery, Event, SequenceState};
     use casement_domain::testing::{NOON, session_id};
 
     use super::*;
@@ -163,7 +164,13 @@ mod tests {
         let event =
             |seq| NumberedEvent { seq, at: NOON, event: Event::api_call(NOON, &"x".repeat(length), "y", 200, 0) };
         let counted = SequenceState { last_seq: last, last_at: NOON, ..SequenceState::NOTHING };
-        StoredBatch { session: session_id(1), before, counted, events: seqs.map(event).collect() }
+        StoredBatch {
+            session: session_id(1),
+            before,
+            counted,
+            events: seqs.map(event).collect(),
+            delivery: Delivery::default(),
+        }
     }
 
     async fn drain(queue: &Queue) -> Vec<Vec<u64>> {

@@ -16,7 +16,7 @@ use super::queue::Outgoing;
 use super::settings::Settings;
 
 /// The events that have an OpenTelemetry event name; others carry their name only as an attribute.
-const EVENT_NAMES: [&str; 35] = [
+const EVENT_NAMES: [&str; 36] = [
     "console_log",
     "console_error",
     "network_request",
@@ -28,6 +28,7 @@ const EVENT_NAMES: [&str; 35] = [
     "page_dom_content_loaded",
     "page_load",
     "page_tab_opened",
+    "page_crashed",
     "page_layout_shift",
     "page_lcp",
     "page_layout_settled",
@@ -151,7 +152,7 @@ fn moment(at: time::OffsetDateTime) -> SystemTime {
 fn severity(kind: &str, data: Option<&Value>) -> (Severity, &'static str) {
     let level = data.and_then(|data| data.get("level")).and_then(Value::as_str);
     match (kind, level) {
-        ("console_error" | "service_crashed" | "system_oom_kill", _) => (Severity::Error, "ERROR"),
+        ("console_error" | "page_crashed" | "service_crashed" | "system_oom_kill", _) => (Severity::Error, "ERROR"),
         (
             "telemetry_dropped"
             | "network_loading_failed"

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use casement_domain::telemetry_destination::OpenDestination;
 use http::{HeaderName, HeaderValue};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
@@ -68,6 +69,17 @@ impl Settings {
             instance: instance.to_owned(),
             version: version.to_owned(),
         })
+    }
+
+    /// Creates the settings of a destination of a caller. See [`new`](Self::new).
+    pub(crate) fn of_destination(
+        destination: &OpenDestination,
+        instance: &str,
+        version: &str,
+    ) -> Result<Self, InvalidSettings> {
+        let headers = destination.headers.iter();
+        let headers = headers.map(|(name, value)| (name.clone(), value.expose_secret().to_owned())).collect();
+        Ok(Self { headers, ..Self::new(&destination.endpoint, &[], instance, version)? })
     }
 
     /// Returns the URL for log records.

@@ -84,8 +84,8 @@ impl Capture {
         match method {
             "Target.attachedToTarget" => self.attached(session, params),
             "Target.detachedFromTarget" => self.detached(params),
-            "Target.targetCrashed" => self.page_crashed(),
-            "Inspector.targetCrashed" => self.forget_requests(session.unwrap_or_default()),
+            "Target.targetCrashed" => self.process_crashed(),
+            "Inspector.targetCrashed" => self.page_crashed(session.unwrap_or_default()),
             _ => {}
         }
         let Some(session) = session else { return };

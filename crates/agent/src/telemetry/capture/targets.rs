@@ -4,8 +4,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use casement_agent_protocol::telemetry::Category;
+
 use super::{Capture, PendingQuery};
 use crate::telemetry::categories::CapturedCategories;
+use crate::telemetry::event::Event;
 use crate::telemetry::interaction_script::{BINDING, SCRIPT, STOP, WORLD};
 use crate::telemetry::requests::{MAX_POST, MAX_STORED_BODIES, MAX_STORED_BODY};
 use crate::telemetry::session::{Kind, Session, TargetInfo};
@@ -110,8 +113,8 @@ impl Capture {
             self.send(at, if on.network { "Network.enable" } else { "Network.disable" }, bounds);
         }
         // Reports the crash of a page's process, after which its requests get no response.
-        if kind.has_frames() && on.network != before.network {
-            self.send(at, if on.network { "Inspector.enable" } else { "Inspector.disable" }, json!({}));
+        if kind.has_frames() && on.page_crashes() != before.page_crashes() {
+            self.send(at, if on.page_crashes() { "Inspector.enable" } else { "Inspector.disable" }, json!({}));
         }
         if kind.has_frames() && on.page != before.page {
             let kinds = if on.page { json!(["layout-shift", "largest-contentful-paint"]) } else { json!([]) };
@@ -210,11 +213,23 @@ impl Capture {
         self.finish_requests(session, count);
     }
 
-    pub(super) fn page_crashed(&self) {
+    /// Handles `Target.targetCrashed`, which the browser sends for all targets.
+    pub(super) fn process_crashed(&self) {
         if self.categories.system {
             self.events
                 .add(crashed("chromium-renderer", Phase::Running, None).with_source_event("Target.targetCrashed"));
         }
+    }
+
+    /// Handles `Inspector.targetCrashed`, which the browser sends to the session of the crashed target.
+    pub(super) fn page_crashed(&mut self, session: &str) {
+        self.forget_requests(session);
+        let Some(crashed) = self.sessions.get(session).filter(|_| self.categories.page) else { return };
+        let mut event = Event::from_browser("page_crashed", Category::Page, "Inspector.targetCrashed");
+        event.put("target_id", crashed.target.as_str());
+        event.put("target_type", crashed.kind.target_type());
+        event.put_url("url", &crashed.url);
+        self.events.add(event);
     }
 
     pub(super) fn add_context(&mut self, session: &str, params: &RawValue) {

@@ -52,8 +52,9 @@ impl Sessions {
     }
 
     /// Checks the request and resolves the resources that it names.
-    async fn checked(&self, scope: &Scope, request: SessionRequest) -> Result<NewSession, CreateSessionError> {
+    async fn checked(&self, scope: &Scope, mut request: SessionRequest) -> Result<NewSession, CreateSessionError> {
         scope.writable()?;
+        self.find_destination(scope, &mut request.telemetry).await?;
         let mut request = request.parse()?;
         self.deps.installation.check_region(request.region)?;
         let memory = &self.deps.installation.memory;

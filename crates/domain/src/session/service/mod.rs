@@ -32,7 +32,8 @@ use crate::profile::SessionProfiles;
 use crate::proxy::ProxyRouting;
 use crate::replay::SessionReplays;
 use crate::store_error::StoreError;
-use crate::telemetry::Recorder;
+use crate::telemetry::{ConfigRequest, Recorder};
+use crate::telemetry_destination::TelemetryDestinationRepository;
 
 /// The dependencies of the use cases of sessions.
 #[derive(Clone)]
@@ -65,6 +66,8 @@ pub struct SessionDeps {
     pub activity: Activity,
     /// The recorder of telemetry.
     pub recorder: Arc<dyn Recorder>,
+    /// The stored telemetry destinations.
+    pub telemetry_destinations: Arc<dyn TelemetryDestinationRepository>,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
     /// The monotonic clock.
@@ -98,6 +101,16 @@ impl Sessions {
     #[must_use]
     pub fn installation(&self) -> &Installation {
         &self.deps.installation
+    }
+
+    /// Finds the telemetry destination that a request names, before the request is parsed.
+    pub(crate) async fn find_destination(
+        &self,
+        scope: &Scope,
+        telemetry: &mut Option<ConfigRequest>,
+    ) -> Result<(), StoreError> {
+        let Some(telemetry) = telemetry else { return Ok(()) };
+        telemetry.export.find(&*self.deps.telemetry_destinations, scope.organization()).await
     }
 
     /// Returns a session of the project.

@@ -20,8 +20,9 @@ impl Sessions {
         &self,
         scope: &Scope,
         which: &str,
-        request: SessionUpdateRequest,
+        mut request: SessionUpdateRequest,
     ) -> Result<Session, UpdateSessionError> {
+        self.find_destination(scope, &mut request.telemetry).await.map_err(UseSessionError::from)?;
         let changes = request.parse().map_err(|refusal| match refusal {
             Refusal::Invalid(invalid) => UpdateSessionError::Use(invalid.into()),
             Refusal::NotSupported(unsupported) => unsupported.into(),
@@ -191,8 +192,12 @@ fn half_done(error: UpdateSessionError) -> UpdateSessionError {
 
 /// Returns the telemetry capture after a change.
 fn captured(session: &Session, request: &ConfigRequest) -> Result<Option<Capture>, UseSessionError> {
-    let telemetry = telemetry::on_change(Some(request), session.telemetry.as_ref());
-    telemetry.map_err(|bad| InvalidInput::of("telemetry", bad).into())
+    let current = session.telemetry.as_ref();
+    let next = telemetry::on_change(Some(request), current).and_then(|next| {
+        telemetry::check_storage_unchanged(current, next.as_ref())?;
+        Ok(next)
+    });
+    next.map_err(|bad| InvalidInput::of("telemetry", bad).into())
 }
 
 /// Returns the previous values of the name and tags that were changed.

@@ -39,6 +39,9 @@ use casement_domain::{
     session_log::{MockLogMachine, SessionLogs},
     storage::UnlimitedDisk,
     telemetry::{MockFeed, MockRecorder, MockTelemetryStore, NoRecorder, Recorder, TelemetryEvents},
+    telemetry_destination::{
+        DestinationDeps, MockDestinationAddresses, MockTelemetryDestinationRepository, TelemetryDestinations,
+    },
     testing::{CountingIds, FixedClock, PlainSealer, node_id},
 };
 use casement_http::{ConnectionRegistry, ServerCertificate, Services, SessionConnector, SessionTokens};
@@ -108,6 +111,9 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) recorder: Option<MockRecorder>,
     pub(in crate::api) events: MockTelemetryStore,
     pub(in crate::api) feed: MockFeed,
+    /// In a box, like the following port, because the futures of tests hold all ports.
+    pub(in crate::api) telemetry_destinations: Box<MockTelemetryDestinationRepository>,
+    pub(in crate::api) destination_addresses: Box<MockDestinationAddresses>,
     pub(in crate::api) certificate: Option<ServerCertificate>,
     pub(in crate::api) trusted_proxies: Vec<&'static str>,
     pub(in crate::api) cors_origins: Vec<&'static str>,
@@ -132,6 +138,7 @@ struct Common {
     routing: ProxyRouting,
     connections: ConnectionRegistry,
     recorder: Arc<dyn Recorder>,
+    telemetry_destinations: Arc<MockTelemetryDestinationRepository>,
     api_keys: ApiKeys,
 }
 
@@ -163,6 +170,7 @@ impl Common {
         if let Some(mib) = ports.max_session_memory_mib {
             installation.memory.max.mib = mib;
         }
+        let telemetry_destinations = Arc::new(*take(&mut ports.telemetry_destinations));
         let sessions = Sessions::new(SessionDeps {
             node: node_id(),
             installation,
@@ -178,6 +186,7 @@ impl Common {
             pools: wake.clone(),
             activity: Activity::new(clock.clone(), clock.clone()),
             recorder: recorder.clone(),
+            telemetry_destinations: telemetry_destinations.clone(),
             clock: clock.clone(),
             monotonic: clock.clone(),
             ids: ids.clone(),
@@ -203,6 +212,7 @@ impl Common {
             routing,
             connections,
             recorder,
+            telemetry_destinations,
             api_keys,
         }
     }
@@ -343,7 +353,7 @@ impl Ports {
         let credential_providers = self.credential_providers(&common);
         let (proxies, extensions) = (self.proxies(&common), self.extensions(&common));
         let profiles = common.profiles();
-        let Common { clock, ids, sessions, connections, recorder, api_keys, .. } = common;
+        let Common { clock, ids, sessions, connections, recorder, telemetry_destinations, api_keys, .. } = common;
         let stored_replays = ReplayArchive::new(
             Arc::new(self.stored_replays),
             Arc::new(self.videos),
@@ -385,6 +395,13 @@ impl Ports {
             replays: Replays::new(Arc::new(self.replays), stored_replays, activity.clone(), ids),
             scripts: Scripts::new(Arc::new(self.scripts), activity),
             telemetry: TelemetryEvents::new(Arc::new(self.events), Arc::new(self.feed), clock.clone()),
+            telemetry_destinations: TelemetryDestinations::new(DestinationDeps {
+                destinations: telemetry_destinations,
+                sealer: Arc::new(PlainSealer),
+                addresses: Arc::new(*self.destination_addresses),
+                clock: clock.clone(),
+                ids: Arc::new(CountingIds::default()),
+            }),
             recorder,
             tokens,
             session_connector: self.session_connector.unwrap_or_else(|| Arc::new(FailingConnector)),

@@ -1,11 +1,12 @@
 //! Tests of the collector, with a mock agent and store.
 
-use casement_domain::StoreError;
 use casement_domain::storage::StorageRoom;
 use casement_domain::telemetry::{
-    Batch, Item, MockTelemetryStore, MockTelemetryTap, NumberedEvent, SequenceState, Span, StoredBatch, What, number,
+    Batch, Delivery, Item, MockTelemetryStore, MockTelemetryTap, NumberedEvent, SequenceState, Span, StoredBatch,
+    Unexported, What, number,
 };
 use casement_domain::testing::{NOON, browser_id, session};
+use casement_domain::{NodeId, StoreError, TelemetryDestinationId};
 use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use time::OffsetDateTime;
@@ -41,7 +42,7 @@ impl Memory {
         let before = counted.last_seq;
         let events = number(counted, batch.items.clone(), NOON, &mut StorageRoom::unbounded());
         all.extend(events.clone());
-        StoredBatch { session: batch.session, before, counted: *counted, events }
+        StoredBatch { session: batch.session, before, counted: *counted, events, delivery: Delivery::default() }
     }
 
     fn kinds(&self) -> Vec<String> {
@@ -231,6 +232,18 @@ impl TelemetryStore for Slow {
 
     async fn counted(&self, _: SessionId) -> Result<SequenceState, StoreError> {
         Ok(SequenceState::NOTHING)
+    }
+
+    async fn unexported(&self, _: SessionId) -> Result<Option<Unexported>, StoreError> {
+        Ok(None)
+    }
+
+    async fn set_exported(&self, _: SessionId, _: u64) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn with_unexported(&self, _: NodeId) -> Result<Vec<(SessionId, TelemetryDestinationId)>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn tidy(&self, _: OffsetDateTime, _: OffsetDateTime) -> Result<(), StoreError> {

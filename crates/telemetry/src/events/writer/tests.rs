@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use casement_domain::storage::StorageRoom;
-use casement_domain::telemetry::{Feed as _, MockTelemetryStore, NumberedEvent, SequenceState, Start, number};
+use casement_domain::telemetry::{
+    Delivery, Feed as _, MockTelemetryStore, NumberedEvent, SequenceState, Start, number,
+};
 use casement_domain::testing::{CountingIds, FixedClock, NOON, session_id};
 use parking_lot::Mutex;
 
@@ -32,7 +34,7 @@ fn keep(memory: &Memory, batches: &[Batch]) -> Vec<StoredBatch> {
         let before = counted.last_seq;
         let events = number(counted, batch.items.clone(), NOON, &mut StorageRoom::unbounded());
         all.extend(events.clone());
-        StoredBatch { session: batch.session, before, counted: *counted, events }
+        StoredBatch { session: batch.session, before, counted: *counted, events, delivery: Delivery::default() }
     });
     stored.collect()
 }

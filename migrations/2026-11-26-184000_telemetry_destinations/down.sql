@@ -1,0 +1,2 @@
+DROP TABLE telemetry_exports;
+DROP TABLE telemetry_destinations;
