@@ -15,14 +15,22 @@ class Link {
     this.#chromium = chromium;
   }
 
-  /** Returns the browser, its context, and the page that was focused last. Opens a page if there is none. */
-  async to(endpoint) {
+  /**
+   * Returns the browser, its context, and the page of the target; without a target, the page that was focused last,
+   * which is opened if there is none. `tab` says which page it is and whether it was opened.
+   */
+  async to(endpoint, target) {
     await this.connect(endpoint);
     const browser = this.#browser;
     const context = browser.contexts()[0] ?? await browser.newContext();
     const pages = context.pages();
-    const page = pages.length < 2 ? pages[0] : await focused(endpoint, context, pages);
-    return { page: page ?? await context.newPage(), context, browser };
+    if (target) {
+      const page = await withTarget(context, pages, target);
+      return { page, context, browser, tab: { target_id: target, created: false } };
+    }
+    const found = pages.length < 2 ? pages[0] : await focused(endpoint, context, pages);
+    const page = found ?? await context.newPage();
+    return { page, context, browser, tab: { target_id: await id(context, page), created: !found } };
   }
 
   /** Connects to the endpoint, unless it is connected already. */
@@ -51,6 +59,15 @@ async function focused(endpoint, context, pages) {
   } catch {
     return pages.at(-1);
   }
+}
+
+/** Returns the page of a target. */
+async function withTarget(context, pages, target) {
+  // A page may close meanwhile.
+  const ids = await Promise.all(pages.map((page) => id(context, page).catch(() => '')));
+  const page = pages[ids.indexOf(target)];
+  if (!page) throw new Error('the tab of the executor was closed');
+  return page;
 }
 
 async function id(context, page) {

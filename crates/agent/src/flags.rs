@@ -14,6 +14,10 @@ const FEATURES_OFF: &str = "SpareRendererForSitePerProcess,WebUIOmniboxPopup,Web
      WebUIPreload,PreloadTopChromeWebUI,OptimizationHints,MediaRouter,Translate,NetworkTimeServiceQuerying,\
      AutofillServerCommunication";
 
+/// The features that are switched on, unless the session shall look like a person's browser, which does not have them:
+/// pages offer tools to agents.
+const FEATURES_ON: &str = "WebMCP";
+
 /// The switches of every session.
 const COMMON: &[&str] = &[
     "--no-first-run",
@@ -110,6 +114,9 @@ pub(crate) fn chromium_args(config: &AgentConfig, plan: &Plan<'_>) -> Vec<String
         // A refused extension would block the start with a dialog.
         args.push("--noerrdialogs".to_owned());
     }
+    if !config.stealth {
+        args.push(format!("--enable-features={FEATURES_ON}"));
+    }
     if plan.restore {
         // Restores pages, their histories and session cookies.
         args.push("--restore-last-session".to_owned());
@@ -174,6 +181,15 @@ mod tests {
                 !args.iter().any(|arg| arg.contains("no-sandbox") || arg.contains("enable-automation")),
                 "{args:?}"
             );
+        }
+    }
+
+    #[test]
+    fn pages_of_a_stealth_session_cannot_offer_tools() {
+        for stealth in [true, false] {
+            let config = AgentConfig { stealth, ..config(true) };
+            let plan = Plan { viewport: config.viewport, extensions: &[], first_page: None, restore: false };
+            assert_ne!(chromium_args(&config, &plan).iter().any(|arg| arg.contains("WebMCP")), stealth);
         }
     }
 

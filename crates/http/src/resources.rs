@@ -2,12 +2,12 @@
 
 use crate::{
     api_key, audit, auth_connection, computer, connect, credential, credential_provider, curl, deployment, extension,
-    fs, invocation, operation::Operations, operational, pool, process, profile, project, proxy, replay, script,
-    session, session_log, telemetry, wd_hub,
+    fs, invocation, operation::Operations, operational, pool, process, profile, project, proxy, repl, replay, script,
+    session, session_log, telemetry, wd_hub, webmcp,
 };
 
 /// The functions that declare the operations of each resource.
-const RESOURCES: [fn(&mut Operations); 24] = [
+const RESOURCES: [fn(&mut Operations); 26] = [
     session::operations,
     connect::operations,
     wd_hub::operations,
@@ -15,6 +15,8 @@ const RESOURCES: [fn(&mut Operations); 24] = [
     fs::operations,
     replay::operations,
     script::operations,
+    repl::operations,
+    webmcp::operations,
     process::operations,
     session_log::operations,
     telemetry::operations,

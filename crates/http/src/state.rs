@@ -28,6 +28,7 @@ use casement_domain::{
     session::Sessions,
     session_log::SessionLogs,
     telemetry::{Recorder, TelemetryEvents},
+    webmcp::PageTools,
 };
 use ipnet::IpNet;
 use url::Url;
@@ -162,6 +163,8 @@ pub struct Services {
     pub displays: Arc<dyn LiveDisplay>,
     /// Playwright scripts that run against sessions.
     pub scripts: Scripts,
+    /// The tools that pages of sessions offer.
+    pub page_tools: PageTools,
     /// Reads telemetry events.
     pub telemetry: TelemetryEvents,
     /// Records telemetry events.
