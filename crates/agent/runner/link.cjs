@@ -16,10 +16,11 @@ class Link {
   }
 
   /**
-   * Returns the browser, its context, and the page of the target; without a target, the page that was focused last,
-   * which is opened if there is none. `tab` says which page it is and whether it was opened.
+   * Returns the browser, its context, and the page of the target. Without a target it is the page that was focused last,
+   * one of the targets `others` only if there is no other page; it is opened if there is none. `tab` says which page it is
+   * and whether it was opened.
    */
-  async to(endpoint, target) {
+  async to(endpoint, target, others) {
     await this.connect(endpoint);
     const browser = this.#browser;
     const context = browser.contexts()[0] ?? await browser.newContext();
@@ -28,7 +29,7 @@ class Link {
       const page = await withTarget(context, pages, target);
       return { page, context, browser, tab: { target_id: target, created: false } };
     }
-    const found = pages.length < 2 ? pages[0] : await focused(endpoint, context, pages);
+    const found = pages.length < 2 ? pages[0] : await focused(endpoint, context, pages, others);
     const page = found ?? await context.newPage();
     return { page, context, browser, tab: { target_id: await id(context, page), created: !found } };
   }
@@ -49,12 +50,15 @@ class Link {
   }
 }
 
-/** Returns the page that was active last: the browser lists its pages in that order. */
-async function focused(endpoint, context, pages) {
+/** Returns the page that was active last: the browser lists its pages in that order. The targets `others` come last. */
+async function focused(endpoint, context, pages, others) {
   try {
     const order = (await list(new URL(endpoint).host)).filter((target) => target.type === 'page').map((target) => target.id);
     const ids = await Promise.all(pages.map((page) => id(context, page)));
-    const ranks = ids.map((target) => { const rank = order.indexOf(target); return rank < 0 ? order.length : rank; });
+    const ranks = ids.map((target) => {
+      const rank = order.indexOf(target);
+      return (rank < 0 ? order.length : rank) + (others.includes(target) ? order.length + 1 : 0);
+    });
     return pages[ranks.indexOf(Math.min(...ranks))];
   } catch {
     return pages.at(-1);

@@ -45,14 +45,14 @@ function start(chromium) {
   }
 
   /** Runs the script and returns the answer to its call, as JSON. */
-  async function run({ code, endpoint, target }) {
+  async function run({ code, endpoint, target, others }) {
     let script;
     try {
       script = compile(code);
     } catch (error) {
       return refusal(error.message);
     }
-    const { page, context, browser, tab } = await link.to(endpoint, target);
+    const { page, context, browser, tab } = await link.to(endpoint, target, others);
     await send(stringify({ is: 'bound', tab }));
     // Called without its object, which would appear in the stack frames of errors.
     const { run: begin } = script;
@@ -72,8 +72,8 @@ function start(chromium) {
   }
 
   /** Evaluates code in the REPL and returns the answer to its call, as JSON. */
-  async function evaluate({ code, endpoint }) {
-    const { page, context, browser } = await link.to(endpoint);
+  async function evaluate({ code, endpoint, others }) {
+    const { page, context, browser } = await link.to(endpoint, null, others);
     // Loaded only here, because scripts do not need it.
     repl ??= new (require('./repl.cjs').Repl)((content) => send(stringify({ is: 'output', content })));
     failed ??= (kind, thrown) => repl.report(kind, thrown);

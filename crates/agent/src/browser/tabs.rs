@@ -8,14 +8,8 @@ use crate::cdp::{CdpError, text};
 impl Browser {
     /// Opens a tab behind the page in front, and attaches to it.
     pub(crate) async fn open_tab(&self) -> Result<Page, CdpError> {
-        let front = self.front_target().await.ok();
         let blank = json!({ "url": "about:blank", "background": true });
         let created = self.cdp.call(None, "Target.createTarget", blank, BROWSER_TIMEOUT).await?;
-        // Without a display a new tab comes to the front nevertheless.
-        if let Some(front) = front {
-            let params = json!({ "targetId": front });
-            drop(self.cdp.call(None, "Target.activateTarget", params, BROWSER_TIMEOUT).await);
-        }
         self.attach(text(&created["targetId"]).to_owned(), BROWSER_TIMEOUT).await
     }
 

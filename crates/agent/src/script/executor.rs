@@ -117,10 +117,12 @@ impl Executor {
         let within = limits.run.min(left);
         let reported_limit = if left < limits.run { limits.total } else { limits.run };
         let mut abandoned = AbandonGuard { executor: self, is_armed: true };
-        let target = tab.as_ref().map(|tab| tab.target_id.as_str());
-        let endpoint = self.runner.endpoint();
+        let message = json!({
+            "is": "run", "code": code, "endpoint": self.runner.endpoint(),
+            "target": tab.as_ref().map(|tab| &tab.target_id), "others": *self.runner.executor_tabs.lock(),
+        });
         let outcome = tokio::select! {
-            outcome = running.run(code, &endpoint, target, within) => outcome,
+            outcome = running.run(&message, within) => outcome,
             () = stop.cancelled() => Outcome::Stopped,
         };
         let (stdout, stderr) = running.take_output();
@@ -172,7 +174,12 @@ impl Executor {
         }
         let page = browser.open_tab().await?;
         let target_id = page.target.clone();
-        *self.tab.lock() = Some(page);
+        let closed = self.tab.lock().replace(page);
+        let mut tabs = self.runner.executor_tabs.lock();
+        tabs.insert(target_id.clone());
+        if let Some(closed) = closed {
+            tabs.remove(&closed.target);
+        }
         Ok(Some(Tab { target_id, created: true }))
     }
 
@@ -259,10 +266,9 @@ impl Executor {
 
     /// Gives up the tab of a named executor: closes it, or leaves it to the other clients of the browser.
     pub(super) async fn leave_tab(&self, close: bool) {
-        let tab = self.tab.lock().take();
-        if let Some(page) = tab
-            && let Some(running) = self.runner.browser.ready()
-        {
+        let Some(page) = self.tab.lock().take() else { return };
+        self.runner.executor_tabs.lock().remove(&page.target);
+        if let Some(running) = self.runner.browser.ready() {
             if close {
                 running.browser.close_tab(&page.target).await;
             } else {

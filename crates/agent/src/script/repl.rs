@@ -123,7 +123,9 @@ impl Repl {
 
     /// Evaluates code until the deadline.
     async fn run(&self, process: &mut Process, code: &str, deadline: Instant, output: &mut Output) -> Outcome {
-        let message = json!({ "is": "evaluate", "code": code, "endpoint": self.runner.endpoint() });
+        let message = json!({
+            "is": "evaluate", "code": code, "endpoint": self.runner.endpoint(), "others": *self.runner.executor_tabs.lock(),
+        });
         if !matches!(timeout_at(deadline, process.send(&message)).await, Ok(Ok(()))) {
             return Outcome::Ended;
         }

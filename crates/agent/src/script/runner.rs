@@ -1,10 +1,12 @@
 //! Starts the processes that run code of callers, connected to the browser.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{sleep, timeout};
@@ -28,11 +30,14 @@ pub(crate) struct Runner {
     config: RunnerConfig,
     /// True if the snapshot was made for another machine, so that processes start without it.
     is_snapshot_unusable: AtomicBool,
+    /// The targets of the tabs of named executors. Code that has no tab of its own uses another page if there is one.
+    pub(super) executor_tabs: Mutex<BTreeSet<String>>,
 }
 
 impl Runner {
     pub(crate) fn new(browser: BrowserHandle, telemetry: Arc<Telemetry>, config: RunnerConfig) -> Self {
-        Self { browser, telemetry, config, is_snapshot_unusable: AtomicBool::new(false) }
+        let (is_snapshot_unusable, executor_tabs) = Default::default();
+        Self { browser, telemetry, config, is_snapshot_unusable, executor_tabs }
     }
 
     /// Returns the folder of the script runner.

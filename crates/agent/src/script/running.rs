@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::Value;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout_at};
 
@@ -36,12 +36,11 @@ impl RunningScript {
         Self { parts: Some((process, connected)), tab: None }
     }
 
-    /// Runs code with the page of `target`, or with the page in front.
-    pub(super) async fn run(&mut self, code: &str, endpoint: &str, target: Option<&str>, within: Duration) -> Outcome {
+    /// Sends the script and waits for its end.
+    pub(super) async fn run(&mut self, message: &Value, within: Duration) -> Outcome {
         let Some((process, _)) = &mut self.parts else { return Outcome::Ended };
         let deadline = Instant::now() + within;
-        let message = json!({ "is": "run", "code": code, "endpoint": endpoint, "target": target });
-        if !matches!(timeout_at(deadline, process.send(&message)).await, Ok(Ok(()))) {
+        if !matches!(timeout_at(deadline, process.send(message)).await, Ok(Ok(()))) {
             return Outcome::Ended;
         }
         loop {

@@ -60,7 +60,7 @@ const FORM: &str = "<!doctype html><title>form</title><form method=post><input n
     <textarea lang=en spellcheck=true autofocus></textarea></form>";
 
 /// A page with tools of each kind.
-const TOOLS: &str = "<title>Tools</title><form toolname=search tooldescription=searches><input name=q></form><script>
+const TOOLS: &str = "<title>Tools</title><form toolname=search tooldescription=searches><input name=q><button>Go</button></form><script>
     const add = (name, execute, more) => document.modelContext.registerTool({ name, description: `the tool ${name}`, execute, ...more });
     add('sum', async ({ a, b }) => ({ sum: a + b }), { title: 'Sum', inputSchema: { type: 'object', properties: { a: { type: 'number' } } },
         annotations: { readOnlyHint: true } });

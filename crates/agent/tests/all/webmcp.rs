@@ -79,7 +79,7 @@ async fn the_tools_of_a_page_are_listed_and_invoked() {
     let form = named(&all, "search");
     assert_eq!(form.annotations.autosubmit, Some(false));
     let filled = invoke(&client, &form.tool_ref, json!({ "q": "tea" }), 60_000).await.unwrap();
-    assert_eq!((filled.status, filled.output), (ToolStatus::AwaitingSubmission, None));
+    assert_eq!((filled.status, &filled.output), (ToolStatus::AwaitingSubmission, &None), "{filled:?}");
     assert_eq!(cdp.evaluate(&page, "document.forms[0].q.value").await, json!("tea"), "it stays filled in");
 }
 
