@@ -13,11 +13,13 @@ pub mod fs;
 pub mod login_page;
 pub mod process;
 pub mod profile;
+pub mod repl;
 pub mod replay;
 pub mod script;
 pub mod session_log;
 pub mod telemetry;
 pub mod view;
+pub mod webmcp;
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};

@@ -47,8 +47,11 @@ function place(stack) {
   return found ? `    at ${NAME}:${found[1]}:${(column?.[1].length ?? 0) + 1}` : '';
 }
 
-/** Returns the first error of the transformer with its place, and without the excerpt of the code. */
-function syntaxError(text, code) {
+/**
+ * Returns the first error of the transformer with its place, and without the excerpt of the code. The transformer has
+ * seen one more line before the code.
+ */
+function syntaxError(text, code, name = NAME) {
   const lines = text.replace(/\u001b\[[0-9;]*m/g, '').split('\n');
   const message = lines.find((line) => /^\s*[x×]\s/.test(line))?.replace(/^\s*[x×]\s+/, '') ?? lines[0].trim();
   const marked = lines.findIndex((line) => /^\s*[:·]\s*.*[\^┬─|]/.test(line));
@@ -59,8 +62,8 @@ function syntaxError(text, code) {
     const bar = lines[index].indexOf(lines[index].includes('│') ? '│' : '|');
     const column = Math.max(lines[marked].slice(bar + 2).search(/[\^┬─|]/), 0) + 1;
     const line = Number(found[1]) - 1;
-    if (line > last) return `SyntaxError: ${message}\n    at ${NAME}:${last}:${code.split('\n').at(-1).length + 1}`;
-    return `SyntaxError: ${message}\n    at ${NAME}:${line}:${column}`;
+    if (line > last) return `SyntaxError: ${message}\n    at ${name}:${last}:${code.split('\n').at(-1).length + 1}`;
+    return `SyntaxError: ${message}\n    at ${name}:${line}:${column}`;
   }
   return `SyntaxError: ${message}`;
 }
@@ -90,4 +93,4 @@ function explain(thrown) {
   }
 }
 
-module.exports = { compile, explain, mapped };
+module.exports = { OPTIONS, compile, explain, mapped, syntaxError };

@@ -15,14 +15,23 @@ class Link {
     this.#chromium = chromium;
   }
 
-  /** Returns the browser, its context, and the page that was focused last. Opens a page if there is none. */
-  async to(endpoint) {
+  /**
+   * Returns the browser, its context, and the page of the target. Without a target it is the page that was focused last,
+   * one of the targets `others` only if there is no other page; it is opened if there is none. `tab` says which page it is
+   * and whether it was opened.
+   */
+  async to(endpoint, target, others) {
     await this.connect(endpoint);
     const browser = this.#browser;
     const context = browser.contexts()[0] ?? await browser.newContext();
     const pages = context.pages();
-    const page = pages.length < 2 ? pages[0] : await focused(endpoint, context, pages);
-    return { page: page ?? await context.newPage(), context, browser };
+    if (target) {
+      const page = await withTarget(context, pages, target);
+      return { page, context, browser, tab: { target_id: target, created: false } };
+    }
+    const found = pages.length < 2 ? pages[0] : await focused(endpoint, context, pages, others);
+    const page = found ?? await context.newPage();
+    return { page, context, browser, tab: { target_id: await id(context, page), created: !found } };
   }
 
   /** Connects to the endpoint, unless it is connected already. */
@@ -41,16 +50,28 @@ class Link {
   }
 }
 
-/** Returns the page that was active last: the browser lists its pages in that order. */
-async function focused(endpoint, context, pages) {
+/** Returns the page that was active last: the browser lists its pages in that order. The targets `others` come last. */
+async function focused(endpoint, context, pages, others) {
   try {
     const order = (await list(new URL(endpoint).host)).filter((target) => target.type === 'page').map((target) => target.id);
     const ids = await Promise.all(pages.map((page) => id(context, page)));
-    const ranks = ids.map((target) => { const rank = order.indexOf(target); return rank < 0 ? order.length : rank; });
+    const ranks = ids.map((target) => {
+      const rank = order.indexOf(target);
+      return (rank < 0 ? order.length : rank) + (others.includes(target) ? order.length + 1 : 0);
+    });
     return pages[ranks.indexOf(Math.min(...ranks))];
   } catch {
     return pages.at(-1);
   }
+}
+
+/** Returns the page of a target. */
+async function withTarget(context, pages, target) {
+  // A page may close meanwhile.
+  const ids = await Promise.all(pages.map((page) => id(context, page).catch(() => '')));
+  const page = pages[ids.indexOf(target)];
+  if (!page) throw new Error('the tab of the executor was closed');
+  return page;
 }
 
 async function id(context, page) {

@@ -1,6 +1,7 @@
 'use strict';
-// A process that runs one script against the browser of its session. It loads Playwright and connects before the
-// script arrives. The agent ends it after the script's answer, so that a script cannot change anything for another one.
+// A process that runs code of a caller against the browser of its session. It loads Playwright and connects before the
+// code arrives. With `run` it runs one script; the agent ends it after the script's answer, so that a script cannot
+// change anything for another one. With `evaluate` it is the REPL, which retains its variables.
 //
 // Descriptor 0 carries frames in both directions: four bytes of length (little-endian), then JSON. The script's output
 // goes to the descriptors 1 and 2, and is written before the frame with the script's result.
@@ -30,9 +31,10 @@ function start(chromium) {
   const write = socket.write.bind(socket);
   const link = new Link(chromium);
   let failed = null;
+  let repl = null;
 
-  process.on('unhandledRejection', (reason) => failed?.('Unhandled rejection: ' + explain(reason)));
-  process.on('uncaughtException', (error) => failed?.('Uncaught exception: ' + explain(error)));
+  process.on('unhandledRejection', (reason) => failed?.('Unhandled rejection: ', reason));
+  process.on('uncaughtException', (error) => failed?.('Uncaught exception: ', error));
 
   function send(text) {
     const body = from(text);
@@ -43,19 +45,20 @@ function start(chromium) {
   }
 
   /** Runs the script and returns the answer to its call, as JSON. */
-  async function run({ code, endpoint }) {
+  async function run({ code, endpoint, target, others }) {
     let script;
     try {
       script = compile(code);
     } catch (error) {
       return refusal(error.message);
     }
-    const { page, context, browser } = await link.to(endpoint);
+    const { page, context, browser, tab } = await link.to(endpoint, target, others);
+    await send(stringify({ is: 'bound', tab }));
     // Called without its object, which would appear in the stack frames of errors.
     const { run: begin } = script;
     globalThis.console = freshConsole();
     try {
-      const broken = new Promise((resolve) => { failed = (error) => resolve({ error }); });
+      const broken = new Promise((resolve) => { failed = (kind, thrown) => resolve({ error: kind + explain(thrown) }); });
       const whole = (async () => ({ value: await begin(page, context, browser) }))();
       const { value, error } = await Promise.race([whole, broken]);
       if (error !== undefined) return refusal(mapped(error, script.map));
@@ -68,6 +71,15 @@ function start(chromium) {
     }
   }
 
+  /** Evaluates code in the REPL and returns the answer to its call, as JSON. */
+  async function evaluate({ code, endpoint, others }) {
+    const { page, context, browser } = await link.to(endpoint, null, others);
+    // Loaded only here, because scripts do not need it.
+    repl ??= new (require('./repl.cjs').Repl)((content) => send(stringify({ is: 'output', content })));
+    failed ??= (kind, thrown) => repl.report(kind, thrown);
+    return stringify({ is: 'done', ...await repl.evaluate(code, { page, context, browser }) });
+  }
+
   async function serve(frame) {
     if (frame.is === 'rest') return link.close();
     if (frame.is === 'connect') {
@@ -76,9 +88,9 @@ function start(chromium) {
     }
     let answer;
     try {
-      answer = await run(frame);
+      answer = await (frame.is === 'evaluate' ? evaluate(frame) : run(frame));
     } catch (error) {
-      // The browser refused the connection: no part of the script was run.
+      // The browser refused the connection: no part of the code was run.
       answer = stringify({ is: 'failed', error: explain(error) });
     }
     await flushed();

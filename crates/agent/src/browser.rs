@@ -4,6 +4,7 @@ mod active_page;
 mod dialogs;
 mod open_pages;
 mod reopen;
+mod tabs;
 mod unstick;
 
 use std::sync::Arc;

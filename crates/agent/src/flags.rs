@@ -17,6 +17,10 @@ const FEATURES_OFF: &str = "SpareRendererForSitePerProcess,WebUIOmniboxPopup,Web
 /// The locale of a browser for which none is set.
 const DEFAULT_LOCALE: &str = "en-US";
 
+/// The features that are switched on, unless the session shall look like a person's browser, which does not have them:
+/// pages offer tools to agents.
+const FEATURES_ON: &str = "WebMCP";
+
 /// The switches of every session.
 const COMMON: &[&str] = &[
     "--no-first-run",
@@ -113,6 +117,9 @@ pub(crate) fn chromium_args(config: &AgentConfig, plan: &Plan<'_>) -> Vec<String
         args.push(format!("--load-extension={}", paths.join(",")));
         // A refused extension would block the start with a dialog.
         args.push("--noerrdialogs".to_owned());
+    }
+    if !config.stealth {
+        args.push(format!("--enable-features={FEATURES_ON}"));
     }
     if plan.restore {
         // Restores pages, their histories and session cookies.
@@ -215,6 +222,15 @@ mod tests {
     fn a_locale_is_preferred_before_its_language() {
         for (locale, expected) in [("de-CH", "de-CH,de"), ("zh-Hant-TW", "zh-Hant-TW,zh"), ("fr", "fr")] {
             assert_eq!(accept_languages(locale), expected);
+        }
+    }
+
+    #[test]
+    fn pages_of_a_stealth_session_cannot_offer_tools() {
+        for stealth in [true, false] {
+            let config = AgentConfig { stealth, ..config(true) };
+            let plan = Plan { viewport: config.viewport, extensions: &[], first_page: None, restore: false };
+            assert_ne!(chromium_args(&config, &plan).iter().any(|arg| arg.contains("WebMCP")), stealth);
         }
     }
 

@@ -42,6 +42,7 @@ mod status;
 mod supervisor;
 mod telemetry;
 mod view;
+mod webmcp;
 mod x11;
 
 pub use run::{AgentError, run};

@@ -27,13 +27,14 @@ use crate::restart::RestartOperation;
 use crate::restart_queue::RestartQueue;
 use crate::screen::ScreenOperations;
 use crate::screen_capture::ScreenCapture;
-use crate::script::{RunnerConfig, Scripts};
+use crate::script::{Repl, Runner, RunnerConfig, Scripts};
 use crate::serve::{self, Operations};
 use crate::server_contact::ServerContact;
 use crate::status::StatusPublisher;
 use crate::supervisor::{End, Supervisor};
 use crate::telemetry::Telemetry;
 use crate::view::Views;
+use crate::webmcp::WebMcp;
 use crate::{dial, priority};
 use casement_agent_protocol::{AgentConfig, ExitReason, State};
 
@@ -141,6 +142,7 @@ fn assemble(config: AgentConfig, started_at: Instant) -> (Agent, Operations, Sup
     let extensions = Arc::new(Extensions::new(config.extensions.clone()));
     let profiles = Arc::new(Profiles::new(config.profile.clone(), status.clone(), queue.clone()));
     let replays = Arc::new(Replays::new(browser.clone(), Arc::clone(&telemetry), config.ffmpeg.clone()));
+    let runner = Arc::new(Runner::new(browser.clone(), Arc::clone(&telemetry), RunnerConfig::of(&config)));
     let agent = Agent {
         status: status.clone(),
         contact: Arc::clone(&contact),
@@ -174,9 +176,11 @@ fn assemble(config: AgentConfig, started_at: Instant) -> (Agent, Operations, Sup
         profiles: Arc::clone(&profiles),
         extensions: Arc::clone(&extensions),
         replays: Arc::clone(&replays),
-        scripts: Arc::new(Scripts::new(browser.clone(), Arc::clone(&telemetry), RunnerConfig::of(&config))),
+        repl: Repl::new(Arc::clone(&runner)),
+        scripts: Scripts::new(runner),
         telemetry: Arc::clone(&telemetry),
         views: Views::new(browser.clone(), capture),
+        webmcp: WebMcp::new(browser.clone()),
     };
     let supervisor = Supervisor {
         config,

@@ -25,11 +25,12 @@ use crate::replay::Replays;
 use crate::reply::{Answer, Body, Refusal, empty, ok, read};
 use crate::restart::RestartOperation;
 use crate::screen::ScreenOperations;
-use crate::script::Scripts;
+use crate::script::{Repl, Scripts};
 use crate::server_contact::ServerContact;
 use crate::session_log;
 use crate::telemetry::Telemetry;
 use crate::view::Views;
+use crate::webmcp::WebMcp;
 use casement_agent_protocol::extension::RESTART;
 use casement_agent_protocol::{ErrorCode, PROTOCOL_VERSION, VERSION_HEADER};
 
@@ -52,9 +53,11 @@ pub(crate) struct Operations {
     pub(crate) profiles: Arc<Profiles>,
     pub(crate) extensions: Arc<Extensions>,
     pub(crate) replays: Arc<Replays>,
-    pub(crate) scripts: Arc<Scripts>,
+    pub(crate) repl: Repl,
+    pub(crate) scripts: Scripts,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) views: Views,
+    pub(crate) webmcp: WebMcp,
 }
 
 /// Serves callers until the task is dropped.
@@ -134,8 +137,10 @@ impl Operations {
             "extension" => self.extensions.serve(head, body).await,
             "session_log" => session_log::serve(head, body).await,
             "replay" => self.replays.serve(head, body).await,
+            "repl" => self.repl.serve(head, body).await,
             "script" => self.scripts.serve(head, body).await,
             "telemetry" => self.telemetry.serve(head, body).await,
+            "webmcp" => self.webmcp.serve(head, body).await,
             "view" => self.views.serve(head, body).await,
             _ => Err(Refusal::no_operation(path)),
         }

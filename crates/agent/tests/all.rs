@@ -18,6 +18,8 @@ mod curl;
 mod dialogs;
 #[path = "all/endings.rs"]
 mod endings;
+#[path = "all/executors.rs"]
+mod executors;
 #[path = "all/files.rs"]
 mod files;
 #[path = "all/headful.rs"]
@@ -28,6 +30,8 @@ mod headless;
 mod process;
 #[path = "all/profile.rs"]
 mod profile;
+#[path = "all/repl.rs"]
+mod repl;
 #[path = "all/replay.rs"]
 mod replay;
 #[path = "all/restart.rs"]
@@ -50,3 +54,5 @@ mod telemetry_changes;
 mod view;
 #[path = "all/web.rs"]
 mod web;
+#[path = "all/webmcp.rs"]
+mod webmcp;

@@ -55,6 +55,7 @@ pub mod telemetry_destination;
 #[cfg(any(test, feature = "mocks"))]
 pub mod testing;
 mod text_enum;
+pub mod webmcp;
 
 pub use clock::{Clock, Entropy, FirstSeen, IdSource, MonotonicClock, MonotonicTime};
 pub use error::{InUse, NameTaken, NotFound, UseCaseError};

@@ -57,6 +57,7 @@ mod query;
 mod rate;
 mod refusals;
 pub mod relay;
+mod repl;
 mod replay;
 mod request;
 mod request_heads;
@@ -81,6 +82,7 @@ mod undelivered;
 mod vm;
 mod wd_hub;
 pub mod webdriver;
+mod webmcp;
 
 pub use self::{
     connections::{ConnectionRegistry, Registration},

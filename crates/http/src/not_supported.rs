@@ -39,8 +39,6 @@ const LOGIN: (Method, &str) = (Method::POST, "/auth/connections/{id}/login");
 const CREATE_CREDENTIAL: (Method, &str) = (Method::POST, "/credentials");
 const UPDATE_CREDENTIAL: (Method, &str) = (Method::PATCH, "/credentials/{id_or_name}");
 const CREATE_PROXY: (Method, &str) = (Method::POST, "/proxies");
-const SCRIPT: (Method, &str) = (Method::POST, "/browsers/{id_or_name}/playwright/execute");
-const SCRIPT_DIRECT: (Method, &str) = (Method::POST, "/vm/{session_id}/playwright/execute");
 
 /// The fields of bodies.
 const FIELDS: &[Parameter] = &[
@@ -53,7 +51,6 @@ const FIELDS: &[Parameter] = &[
     parameter("video_memory", &[CREATE_SESSION]),
     parameter("vaults", &[CREATE_SESSION]),
     parameter("telemetry.browser.control.cdp", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
-    Parameter { name: "executor", accepted: "default", operations: &[SCRIPT, SCRIPT_DIRECT] },
     parameter("totp_algorithm", &[CREATE_CREDENTIAL, UPDATE_CREDENTIAL]),
     parameter("totp_digits", &[CREATE_CREDENTIAL, UPDATE_CREDENTIAL]),
     parameter("totp_period", &[CREATE_CREDENTIAL, UPDATE_CREDENTIAL]),
@@ -82,18 +79,11 @@ const OPERATIONS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("/audit-logs/export/destinations/{}/test", &[("POST", "audit_logs.export_destinations.test")]),
-    ("/browsers/{}/playwright/executors", &[("GET", "browsers.playwright.executors.list")]),
-    ("/browsers/{}/playwright/executors/{}", &[("DELETE", "browsers.playwright.executors.delete")]),
-    ("/vm/{}/playwright/executors", &[("GET", "browsers.playwright.executors.list")]),
-    ("/vm/{}/playwright/executors/{}", &[("DELETE", "browsers.playwright.executors.delete")]),
-    ("/browsers/{}/repl", &[("POST", "browsers.repl")]),
     (
         "/browsers/{}/webmcp/custom-tools",
         &[("POST", "browsers.webmcp.custom_tools.add"), ("GET", "browsers.webmcp.custom_tools.list")],
     ),
     ("/browsers/{}/webmcp/custom-tools/{}", &[("DELETE", "browsers.webmcp.custom_tools.remove")]),
-    ("/browsers/{}/webmcp/invoke", &[("POST", "browsers.webmcp.invoke_tool")]),
-    ("/browsers/{}/webmcp/tools", &[("GET", "browsers.webmcp.list_tools")]),
     ("/config-registry", &[("GET", "config_registry.list")]),
     ("/config-registry/lookup", &[("POST", "config_registry.lookup")]),
     ("/config-registry/resolve", &[("POST", "config_registry.resolve")]),

@@ -3,11 +3,11 @@
 use crate::{
     api_key, audit, auth_connection, auth_context, computer, connect, credential, credential_provider, curl,
     deployment, entitlements, extension, fs, invocation, operation::Operations, operational, pool, process, profile,
-    project, proxy, replay, script, session, session_log, telemetry, telemetry_destination, wd_hub,
+    project, proxy, repl, replay, script, session, session_log, telemetry, telemetry_destination, wd_hub, webmcp,
 };
 
 /// The functions that declare the operations of each resource.
-const RESOURCES: [fn(&mut Operations); 27] = [
+const RESOURCES: [fn(&mut Operations); 29] = [
     session::operations,
     connect::operations,
     wd_hub::operations,
@@ -15,6 +15,8 @@ const RESOURCES: [fn(&mut Operations); 27] = [
     fs::operations,
     replay::operations,
     script::operations,
+    repl::operations,
+    webmcp::operations,
     process::operations,
     session_log::operations,
     telemetry::operations,

@@ -29,6 +29,7 @@ use casement_domain::{
     session_log::SessionLogs,
     telemetry::{Recorder, TelemetryEvents},
     telemetry_destination::TelemetryDestinations,
+    webmcp::PageTools,
 };
 use ipnet::IpNet;
 use url::Url;
@@ -163,6 +164,8 @@ pub struct Services {
     pub displays: Arc<dyn LiveDisplay>,
     /// Playwright scripts that run against sessions.
     pub scripts: Scripts,
+    /// The tools that pages of sessions offer.
+    pub page_tools: PageTools,
     /// Reads telemetry events.
     pub telemetry: TelemetryEvents,
     /// The telemetry destinations.

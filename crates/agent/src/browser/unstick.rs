@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::Browser;
+use super::{Browser, Page};
 use crate::cdp::CdpError;
 
 /// The time without an answer after which a page counts as hung.
@@ -18,9 +18,16 @@ const TERMINATE_TIMEOUT: Duration = Duration::from_secs(1);
 impl Browser {
     /// Terminates the script of the probe's page if the page does not answer.
     pub(crate) async fn free_stuck_page(&self) {
-        let Some(page) = self.probe_page.lock().clone() else { return };
+        let page = self.probe_page.lock().clone();
+        if let Some(page) = page {
+            self.free_stuck(&page).await;
+        }
+    }
+
+    /// Terminates the script of an attached page if the page does not answer.
+    pub(crate) async fn free_stuck(&self, page: &Page) {
         // A page with an open dialog waits for the answer to it.
-        if self.has_dialog(&page) {
+        if self.has_dialog(page) {
             return;
         }
         // On an idle page this would terminate the next script.

@@ -1,4 +1,4 @@
-//! The process of one script, in namespaces of its own. All processes that the script starts end with the namespaces.
+//! The process of a script or of the REPL, in namespaces of its own. All processes that it starts end with the namespaces.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,8 @@ use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 
 use casement_agent_protocol::AgentConfig;
-use casement_agent_protocol::script::{MAX_OUTPUT, MAX_RESULT, as_given};
+use casement_agent_protocol::repl::{Content, MAX_IMAGES};
+use casement_agent_protocol::script::{MAX_OUTPUT, MAX_RESULT, Tab, as_given};
 
 /// The limit of the JavaScript heap, in MiB.
 const HEAP_MIB: u32 = 512;
@@ -26,8 +27,8 @@ const MAX_PROCESSES: u32 = 256;
 const MAX_OPEN_FILES: u32 = 1024;
 /// The Node snapshot of a process that has loaded Playwright. It works only on the kind of processor that made it.
 pub(super) const SNAPSHOT: &str = "runner.blob";
-/// The longest message of a runner: the longest result with its envelope.
-const MAX_FRAME: usize = MAX_RESULT + (1 << 20);
+/// The longest message of a runner: the longest result, or the largest picture, with its envelope.
+const MAX_FRAME: usize = if MAX_RESULT > MAX_IMAGES { MAX_RESULT } else { MAX_IMAGES } + (1 << 20);
 /// The timeout for the end of a killed runner.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -64,6 +65,15 @@ pub(super) struct RunnerMessage {
     pub(super) result: Option<Box<RawValue>>,
     #[serde(default)]
     pub(super) error: Option<String>,
+    #[serde(default)]
+    pub(super) stack: Option<String>,
+    #[serde(default)]
+    pub(super) tab: Option<Tab>,
+    #[serde(default)]
+    pub(super) content: Option<Content>,
+    /// True if a part of the output of an evaluation was not sent.
+    #[serde(default)]
+    pub(super) truncated: bool,
 }
 
 /// The kind of a runner's message.
@@ -72,9 +82,13 @@ pub(super) struct RunnerMessage {
 pub(super) enum MessageKind {
     /// The runner accepts a script.
     Ready,
-    /// The script ended.
+    /// The script has its page.
+    Bound,
+    /// The code of the REPL has an output.
+    Output,
+    /// The script or the code ended.
     Done,
-    /// The runner could not connect to the browser; no script was run.
+    /// The runner could not connect to the browser; no code was run.
     Failed,
     #[serde(other)]
     Other,

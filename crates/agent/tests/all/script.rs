@@ -19,7 +19,7 @@ pub(crate) fn scripted() -> AgentConfig {
 }
 
 pub(crate) async fn execute_for(client: &AgentClient, code: &str, timeout_ms: u64) -> Result<ScriptEnd, ClientError> {
-    let requested = ExecuteScript { code: code.to_owned(), timeout_ms, within_ms: None };
+    let requested = ExecuteScript { code: code.to_owned(), timeout_ms, within_ms: None, executor: None };
     let end = client.download(EXECUTE, &requested, LONG).await?.collect(usize::MAX).await?;
     Ok(serde_json::from_slice(&end).unwrap())
 }

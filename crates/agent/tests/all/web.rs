@@ -59,6 +59,21 @@ const FORM: &str = "<!doctype html><title>form</title><form method=post><input n
     <input name=mail type=email><input name=word type=password><button>in</button>\
     <textarea lang=en spellcheck=true autofocus></textarea></form>";
 
+/// A page with tools of each kind.
+const TOOLS: &str = "<title>Tools</title><form toolname=search tooldescription=searches><input name=q><button>Go</button></form><script>
+    const add = (name, execute, more) => document.modelContext.registerTool({ name, description: `the tool ${name}`, execute, ...more });
+    add('sum', async ({ a, b }) => ({ sum: a + b }), { title: 'Sum', inputSchema: { type: 'object', properties: { a: { type: 'number' } } },
+        annotations: { readOnlyHint: true } });
+    add('fails', async () => { throw new TypeError('no') });
+    add('hangs', () => new Promise(() => {}));
+    add('long', async () => 'x'.repeat(5 << 20));
+    </script>";
+/// A page that embeds the page with tools.
+const TOOL_FRAMES: &str = "<title>Frames</title><iframe src=/tools></iframe>";
+
+/// A page with a frame of another site and one of its own.
+const FRAMES: &str = "<title>frames</title><iframe src=http://page.test/></iframe><iframe src=/empty></iframe>";
+
 /// Returns the cookies in the head of a request.
 fn cookies(head: &str) -> String {
     let line = head.lines().find_map(|line| line.to_lowercase().strip_prefix("cookie: ").map(str::to_owned));
@@ -106,6 +121,9 @@ async fn answer(stream: UnixStream, log: Seen) -> std::io::Result<()> {
             "http://localhost/kept" => ("200 OK", "text/html", String::new()),
             "http://localhost/kept.js" => ("200 OK", "text/javascript", KEEPER.to_owned()),
             "http://localhost/cookies" => ("200 OK", "text/plain", cookies(&head)),
+            "http://localhost/frames" => ("200 OK", "text/html", FRAMES.to_owned()),
+            "http://localhost/tools" | "http://page.test/tools" => ("200 OK", "text/html", TOOLS.to_owned()),
+            "http://localhost/tools/frames" => ("200 OK", "text/html", TOOL_FRAMES.to_owned()),
             "http://form.test/" => ("200 OK", "text/html", FORM.to_owned()),
             "http://page.test/" => ("200 OK", "text/html", COLOURED.to_owned()),
             site if site.contains("/telemetry/") => {

@@ -20,6 +20,7 @@ use casement_domain::replay::Replays;
 use casement_domain::script::Scripts;
 use casement_domain::session_log::SessionLogs;
 use casement_domain::telemetry::TelemetryEvents;
+use casement_domain::webmcp::PageTools;
 use casement_http::{CallTracing, Services, SessionTokens};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::runtime::Handle;
@@ -165,7 +166,8 @@ impl UseCases {
             session_logs: SessionLogs::new(machine.clone(), activity()),
             curl: Curl::new(machine.clone(), activity()),
             replays: self.replays.clone(),
-            scripts: Scripts::new(machine, activity()),
+            scripts: Scripts::new(machine.clone(), activity()),
+            page_tools: PageTools::new(machine, activity()),
             telemetry: TelemetryEvents::new(rows.telemetry.clone(), Arc::new(services.feed.clone()), system.clone()),
             telemetry_destinations: services.telemetry_destinations.clone(),
             recorder: services.recorder.clone(),

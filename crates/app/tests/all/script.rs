@@ -65,6 +65,40 @@ fn a_script_reaches_neither_the_server_nor_its_host() -> anyhow::Result<()> {
 }
 
 #[test]
+fn executors_the_repl_and_tools_of_pages_share_the_sessions_browser() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let session = server.headless()?;
+    let path = |operation: &str| format!("/browsers/{}/{operation}", session.id());
+    let post = |operation: &str, body: Value| server.post(&path(operation), &body)?.expect(200)?.json();
+    let register = "document.modelContext.registerTool({ name: 'double', description: 'doubles', \
+                    inputSchema: { type: 'object' }, execute: async ({ n }) => n * 2 })";
+    let open = format!(
+        "await page.goto({:?}); await page.evaluate(() => {{ {register} }}); return page.title()",
+        pages.url("/form")
+    );
+    let opened = post("playwright/execute", json!({ "code": open, "executor": "tools", "timeout_sec": 110 }))?;
+    assert_eq!((&opened["result"], &opened["tab"]["created"]), (&json!("A form"), &json!(true)), "{opened}");
+
+    let listed = server.get(&path("playwright/executors"))?.expect(200)?.json()?;
+    assert_eq!(listed["executors"][0]["name"], "default", "{listed}");
+    assert_eq!(listed["executors"][1]["target_id"], opened["tab"]["target_id"], "{listed}");
+    let tools = server.get(&path("webmcp/tools"))?.expect(200)?.json()?;
+    assert_eq!(tools["tools"][0]["tool"]["name"], "double", "{tools}");
+    assert_eq!(tools["tools"][0]["source"]["page_title"], "A form", "{tools}");
+    let call = json!({ "tool_ref": tools["tools"][0]["tool_ref"], "input": { "n": 21 } });
+    assert_eq!(post("webmcp/invoke", call.clone())?["output"], 42);
+
+    let first = post("repl", json!({ "code": "let tabs = context.pages().length", "timeout_sec": 110 }))?;
+    let second = post("repl", json!({ "code": "repl.write(tabs)", "timeout_sec": 110 }))?;
+    assert_eq!(second["content"], json!([{ "type": "text", "channel": "write", "text": "2" }]), "{second}");
+    assert_eq!(second["repl_id"], first["repl_id"]);
+
+    server.delete(&path("playwright/executors/tools"))?.expect(204)?;
+    assert_eq!(server.post(&path("webmcp/invoke"), &call)?.expect(404)?.json()?["code"], "not_found");
+    Ok(())
+}
+
+#[test]
 fn a_script_that_breaks_its_process_affects_neither_session_nor_server() -> anyhow::Result<()> {
     // A server of its own, so that its memory shows only this test.
     let server = &Server::start(Options::default())?;

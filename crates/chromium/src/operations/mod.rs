@@ -13,6 +13,7 @@ mod replay;
 mod script;
 mod session_log;
 mod telemetry;
+mod webmcp;
 
 use std::io;
 use std::sync::Arc;
@@ -43,6 +44,16 @@ pub(crate) fn operation_error(running: &Running, error: &ClientError) -> Operati
             OperationError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) }
         }
         _ => running.failed(error).into(),
+    }
+}
+
+/// Like [`operation_error`], for an operation that agents of earlier versions do not have.
+pub(crate) fn new_operation_error(running: &Running, error: &ClientError) -> OperationError {
+    match error {
+        ClientError::Refused(body) if body.code == ErrorCode::NotFound => {
+            OperationError::NotSupported("the session was started by an earlier version of this server".to_owned())
+        }
+        _ => operation_error(running, error),
     }
 }
 

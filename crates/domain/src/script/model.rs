@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::ExecutorName;
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, check_max_bytes, within};
 
 /// A script to run.
@@ -13,6 +14,8 @@ pub struct NewScript {
     pub timeout: Duration,
     /// The timeout of the caller, if known. It includes the wait for earlier scripts.
     pub within: Option<Duration>,
+    /// The executor that runs it.
+    pub executor: ExecutorName,
 }
 
 /// The result of a script.
@@ -28,33 +31,62 @@ pub struct ScriptEnd {
     pub stdout: String,
     /// The beginning of the standard error, at most 1 MiB.
     pub stderr: String,
+    /// The tab of the script's `page`; `None` if the script failed before it had one.
+    pub tab: Option<ScriptTab>,
+}
+
+/// The tab of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptTab {
+    /// The target of the page in the browser's debugging protocol.
+    pub target_id: String,
+    /// Whether the tab was opened for this script.
+    pub created: bool,
 }
 
 impl NewScript {
-    const MAX_CODE: usize = 1 << 20;
-    const TIMEOUT_SECONDS: i64 = 60;
-    const MAX_TIMEOUT_SECONDS: u32 = 600;
-
-    /// Checks a script: 1 byte to 1 MiB of code, a timeout of 1 to 600 seconds, default 60.
+    /// Checks a script: 1 byte to 1 MiB of code, a timeout of 1 to 600 seconds, default 60, and the executor's name.
     ///
     /// # Errors
     /// Returns every field that is out of bounds.
     pub fn parse(
         code: Option<String>,
         timeout_sec: Option<i64>,
+        executor: Option<&str>,
         client_timeout: Option<Duration>,
     ) -> Result<Self, InvalidInput> {
         let mut fields = Fields::new();
         let code = fields.take_required("code", code, |code| match code.len() {
             0 => Err(InvalidValue::new(FieldCode::TooShort, "must not be empty")),
-            _ => check_max_bytes(&code, Self::MAX_CODE).map(|()| code),
+            _ => code_within_bounds(code),
         });
-        let seconds = within(timeout_sec.unwrap_or(Self::TIMEOUT_SECONDS), 1, Self::MAX_TIMEOUT_SECONDS);
-        let seconds = fields.take("timeout_sec", seconds);
+        let timeout = fields.take("timeout_sec", timeout(timeout_sec));
+        let executor = fields.take_optional("executor", executor, ExecutorName::parse);
         fields.finish_with(|| {
-            Some(Self { code: code?, timeout: Duration::from_secs(seconds?.into()), within: client_timeout })
+            Some(Self {
+                code: code?,
+                timeout: timeout?,
+                within: client_timeout,
+                executor: executor.unwrap_or_default(),
+            })
         })
     }
+}
+
+/// The longest code, in bytes.
+const MAX_CODE: usize = 1 << 20;
+const TIMEOUT_SECONDS: i64 = 60;
+const MAX_TIMEOUT_SECONDS: u32 = 600;
+
+/// Checks that code has at most 1 MiB.
+pub(super) fn code_within_bounds(code: String) -> Result<String, InvalidValue> {
+    check_max_bytes(&code, MAX_CODE).map(|()| code)
+}
+
+/// Checks a timeout of code: 1 to 600 seconds, default 60.
+pub(super) fn timeout(timeout_sec: Option<i64>) -> Result<Duration, InvalidValue> {
+    let seconds = within(timeout_sec.unwrap_or(TIMEOUT_SECONDS), 1, MAX_TIMEOUT_SECONDS)?;
+    Ok(Duration::from_secs(seconds.into()))
 }
 
 #[cfg(test)]
@@ -62,14 +94,15 @@ mod tests {
     use super::*;
 
     fn refused(code: Option<String>, timeout_sec: Option<i64>) -> Vec<(String, FieldCode)> {
-        let refused = NewScript::parse(code, timeout_sec, None).expect_err("it is refused");
+        let refused = NewScript::parse(code, timeout_sec, None, None).expect_err("it is refused");
         refused.fields().iter().map(|error| (error.field.clone(), error.code)).collect()
     }
 
     #[test]
     fn a_script_may_run_for_a_minute_unless_it_says_otherwise() {
-        let script = NewScript { code: "return 1".into(), timeout: Duration::from_secs(60), within: None };
-        assert_eq!(NewScript::parse(Some("return 1".into()), None, None), Ok(script));
+        let (code, executor) = ("return 1".to_owned(), ExecutorName::default());
+        let script = NewScript { code, timeout: Duration::from_secs(60), within: None, executor };
+        assert_eq!(NewScript::parse(Some("return 1".into()), None, None, None), Ok(script));
     }
 
     #[test]
@@ -89,7 +122,7 @@ mod tests {
     #[test]
     fn the_bounds_themselves_are_allowed() {
         for (code, seconds) in [("x".to_owned(), 1), ("x".repeat(1 << 20), 600)] {
-            assert!(NewScript::parse(Some(code), Some(seconds), None).is_ok());
+            assert!(NewScript::parse(Some(code), Some(seconds), None, None).is_ok());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{NewScript, ScriptEnd, ScriptMachine};
+use super::{Evaluation, Executor, ExecutorName, NewEvaluation, NewScript, ScriptEnd, ScriptMachine};
 use crate::session::{Activity, Session};
 use crate::session_operation::{OperationError, enter};
 
@@ -27,5 +27,41 @@ impl Scripts {
     pub async fn execute(&self, session: &Session, script: NewScript) -> Result<ScriptEnd, OperationError> {
         let entered = enter(session, &self.activity)?;
         self.machine.execute(entered.browser, script).await
+    }
+
+    /// Returns the executors of a session. None is older than the session, although its browser may be.
+    ///
+    /// # Errors
+    /// See [`ScriptMachine::executors`].
+    pub async fn executors(&self, session: &Session) -> Result<Vec<Executor>, OperationError> {
+        let entered = enter(session, &self.activity)?;
+        let mut executors = self.machine.executors(entered.browser).await?;
+        for executor in &mut executors {
+            executor.created_at = executor.created_at.max(session.created_at);
+        }
+        Ok(executors)
+    }
+
+    /// Deletes an executor.
+    ///
+    /// # Errors
+    /// See [`ScriptMachine::delete_executor`].
+    pub async fn delete_executor(
+        &self,
+        session: &Session,
+        name: ExecutorName,
+        close_tab: bool,
+    ) -> Result<(), OperationError> {
+        let entered = enter(session, &self.activity)?;
+        self.machine.delete_executor(entered.browser, name, close_tab).await
+    }
+
+    /// Evaluates code in the REPL.
+    ///
+    /// # Errors
+    /// See [`ScriptMachine::evaluate`].
+    pub async fn evaluate(&self, session: &Session, code: NewEvaluation) -> Result<Evaluation, OperationError> {
+        let entered = enter(session, &self.activity)?;
+        self.machine.evaluate(entered.browser, code).await
     }
 }

@@ -12,7 +12,6 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
     let mut ports = Ports::default();
     ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     let api = TestApi::start(ports);
-    let script = format!("/browsers/{}/playwright/execute", session_id(1));
     for (method, path, field, body) in [
         ("POST", "/browsers", "network", json!({ "network": { "allowed_hosts": ["x.test"] } })),
         ("POST", "/browsers", "proxy", json!({ "proxy": { "mode": "direct" } })),
@@ -29,7 +28,6 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
         ("PATCH", "/browser_pools/x", "expected_network", json!({ "expected_network": {} })),
         ("POST", "/credentials", "totp_digits", json!({ "name": "x", "totp_digits": 8 })),
         ("POST", "/proxies", "config.ca_bundle", json!({ "type": "custom", "config": { "ca_bundle": "x" } })),
-        ("POST", &*script, "executor", json!({ "code": "1", "executor": "second" })),
     ] {
         let reply = api.call(method, path, &body.to_string()).await;
         assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{method} {path} {body}: {reply}");
@@ -61,8 +59,7 @@ async fn an_operation_that_only_other_servers_have_is_refused_by_its_name() {
     for (method, path, name) in [
         ("POST", "/search", "search.create"),
         ("GET", "/vaults/x/items/y", "vaults.items.retrieve"),
-        ("POST", "/browsers/x/repl", "browsers.repl"),
-        ("GET", "/vm/x/playwright/executors", "browsers.playwright.executors.list"),
+        ("GET", "/browsers/x/webmcp/custom-tools", "browsers.webmcp.custom_tools.list"),
         ("DELETE", "/audit-logs/export/destinations/x", "audit_logs.export_destinations.delete"),
     ] {
         let reply = api.call(method, path, "").await;

@@ -43,6 +43,7 @@ use casement_domain::{
         DestinationDeps, MockDestinationAddresses, MockTelemetryDestinationRepository, TelemetryDestinations,
     },
     testing::{CountingIds, FixedClock, PlainSealer, node_id},
+    webmcp::{MockToolMachine, PageTools},
 };
 use casement_http::{ConnectionRegistry, ServerCertificate, Services, SessionConnector, SessionTokens};
 
@@ -96,6 +97,7 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) videos: MockBlobStore,
     pub(in crate::api) displays: MockLiveDisplay,
     pub(in crate::api) scripts: MockScriptMachine,
+    pub(in crate::api) page_tools: MockToolMachine,
     pub(in crate::api) keys: Option<MockApiKeyRepository>,
     /// The delay of the repository of keys.
     pub(in crate::api) keys_delay: Duration,
@@ -393,7 +395,8 @@ impl Ports {
             session_logs: SessionLogs::new(Arc::new(self.session_logs), activity.clone()),
             curl: Curl::new(Arc::new(self.curl), activity.clone()),
             replays: Replays::new(Arc::new(self.replays), stored_replays, activity.clone(), ids),
-            scripts: Scripts::new(Arc::new(self.scripts), activity),
+            scripts: Scripts::new(Arc::new(self.scripts), activity.clone()),
+            page_tools: PageTools::new(Arc::new(self.page_tools), activity),
             telemetry: TelemetryEvents::new(Arc::new(self.events), Arc::new(self.feed), clock.clone()),
             telemetry_destinations: TelemetryDestinations::new(DestinationDeps {
                 destinations: telemetry_destinations,

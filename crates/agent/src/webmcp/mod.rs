@@ -1,0 +1,121 @@
+//! The tools that pages offer to agents by WebMCP: `/v1/webmcp/…`.
+//!
+//! A list reads the tools of every document in a world of its own, in which the page's code changes nothing. Nothing is
+//! retained between requests except the numbers of tabs and frames: a reference to a tool names its document, which the
+//! browser identifies, and a fingerprint of its definition.
+
+mod documents;
+mod invoke;
+mod numbers;
+mod reference;
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::request::Parts;
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use self::documents::{Document, PageTarget, PageTool};
+use self::numbers::Numbers;
+use self::reference::ToolReference;
+use crate::browser_handle::BrowserHandle;
+use crate::cdp::{Cdp, text};
+use crate::reply::{Answer, Refusal, ok, read_within};
+use casement_agent_protocol::webmcp::{Frame, INVOKE, LIST, MAX_LIST, MAX_TOOLS, Tool, ToolList};
+
+/// The timeout of a call that does not depend on a page.
+const BROWSER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The timeout for a page to report its tools. A page that hangs has none.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The longest request: an input with the longest JSON encoding.
+const MAX_REQUEST: usize = 8 << 20;
+
+/// The tools of the session's pages.
+#[derive(Debug)]
+pub(crate) struct WebMcp {
+    browser: BrowserHandle,
+    /// The numbers of tabs and embedded frames.
+    numbers: Mutex<Numbers>,
+}
+
+impl WebMcp {
+    pub(crate) fn new(browser: BrowserHandle) -> Self {
+        Self { browser, numbers: Mutex::default() }
+    }
+
+    /// Serves `/v1/webmcp/…`.
+    pub(crate) async fn serve(&self, head: &Parts, body: Incoming) -> Answer {
+        match head.uri.path() {
+            LIST => ok(&self.list().await?),
+            INVOKE => ok(&self.invoke(read_within(body, MAX_REQUEST).await?).await?),
+            other => Err(Refusal::no_operation(other)),
+        }
+    }
+
+    async fn list(&self) -> Result<ToolList, Refusal> {
+        let running = self.browser.usable()?;
+        let (cdp, _notices) = Cdp::connect_within(&self.browser.endpoint(), BROWSER_TIMEOUT).await?;
+        let pages = documents::pages(&cdp).await?;
+        let answering = pages.iter().filter(|page| running.browser.dialog_of(&page.target_id).is_none());
+        let documents = join_all(answering.map(|page| documents::of_page(&cdp, page))).await;
+        let mut numbers = self.numbers.lock();
+        let known = documents.iter().flatten().flat_map(|document| [&document.page.target_id, &document.frame_id]);
+        numbers.retain(known);
+        let mut list = ToolList { tools: Vec::new() };
+        let mut left = MAX_LIST;
+        for document in documents.iter().flatten() {
+            for tool in &document.tools {
+                let tool = describe(document, tool, &mut numbers);
+                let bytes = serde_json::to_vec(&tool).map_or(usize::MAX, |tool| tool.len());
+                if list.tools.len() == MAX_TOOLS || bytes > left {
+                    return Ok(list);
+                }
+                left -= bytes;
+                list.tools.push(tool);
+            }
+        }
+        Ok(list)
+    }
+}
+
+/// Describes a tool of a document.
+fn describe(document: &Document<'_>, tool: &PageTool, numbers: &mut Numbers) -> Tool {
+    let page = document.page;
+    let frame = document
+        .is_embedded
+        .then(|| Frame { frame_id: numbers.of(&document.frame_id), url: without_fragment(&document.url) });
+    Tool {
+        tool_ref: ToolReference::new(document, tool).encode(),
+        name: tool.name.clone(),
+        title: tool.title.clone().filter(|title| !title.is_empty()),
+        description: tool.description.clone(),
+        input_schema: tool.input_schema.clone(),
+        annotations: tool.annotations(),
+        window_id: page.window_id,
+        tab_id: numbers.of(&page.target_id),
+        page_title: page.title.clone(),
+        page_url: without_fragment(&page.url),
+        frame,
+    }
+}
+
+fn without_fragment(url: &str) -> String {
+    url.split('#').next().unwrap_or_default().to_owned()
+}
+
+/// Returns the number of the window of a page.
+async fn window_of(cdp: &Cdp, target: &str) -> u64 {
+    let params = json!({ "targetId": target });
+    let window = cdp.call(None, "Browser.getWindowForTarget", params, BROWSER_TIMEOUT).await;
+    window.ok().and_then(|window| window["windowId"].as_u64()).unwrap_or_default()
+}
+
+/// Returns a page of the browser's list of targets.
+async fn page_target(cdp: &Cdp, info: &serde_json::Value) -> PageTarget {
+    let owned = |key: &str| text(&info[key]).to_owned();
+    let target_id = owned("targetId");
+    let window_id = window_of(cdp, &target_id).await;
+    PageTarget { target_id, title: owned("title"), url: owned("url"), window_id, frame_targets: Vec::new() }
+}

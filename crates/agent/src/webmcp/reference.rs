@@ -1,0 +1,83 @@
+//! References to tools: opaque to callers, and valid for one registration in one document.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+use super::documents::{Document, PageTool};
+
+/// The longest reference, in bytes.
+const MAX_BYTES: usize = 4096;
+
+/// What a reference names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ToolReference {
+    /// The target of the document: its page, or its frame if the frame has a target of its own.
+    pub(super) target_id: String,
+    pub(super) frame_id: String,
+    /// The browser's id of the document.
+    pub(super) loader_id: String,
+    pub(super) name: String,
+    /// The fingerprint of the definition.
+    fingerprint: u64,
+}
+
+impl ToolReference {
+    pub(super) fn new(document: &Document<'_>, tool: &PageTool) -> Self {
+        Self {
+            target_id: document.target_id.clone(),
+            frame_id: document.frame_id.clone(),
+            loader_id: document.loader_id.clone(),
+            name: tool.name.clone(),
+            fingerprint: fingerprint(tool),
+        }
+    }
+
+    pub(super) fn encode(&self) -> String {
+        // A reference serializes, because its fields are texts and a number.
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    /// Returns the reference of a text; `None` if it is none.
+    pub(super) fn decode(text: &str) -> Option<Self> {
+        let bytes = (text.len() <= MAX_BYTES).then(|| URL_SAFE_NO_PAD.decode(text).ok())??;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    /// Returns true if it names this tool of its document.
+    pub(super) fn names(&self, tool: &PageTool) -> bool {
+        self.name == tool.name && self.fingerprint == fingerprint(tool)
+    }
+}
+
+fn fingerprint(tool: &PageTool) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let schema = tool.input_schema.as_ref().map(ToString::to_string);
+    (&tool.name, &tool.description, schema, tool.autosubmit).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::documents::PageTarget;
+    use super::*;
+
+    fn tool(description: &str) -> PageTool {
+        serde_json::from_value(json!({ "name": "add", "description": description })).expect("a tool")
+    }
+
+    #[test]
+    fn a_reference_names_one_definition_and_survives_its_encoding() {
+        let page = PageTarget::default();
+        let document = Document::new(&page, "T1", &json!({ "id": "F1", "loaderId": "L1" }), true);
+        let reference = ToolReference::new(&document, &tool("adds"));
+        assert_eq!(ToolReference::decode(&reference.encode()), Some(reference.clone()));
+        assert!(reference.names(&tool("adds")) && !reference.names(&tool("adds twice")));
+        assert_eq!(ToolReference::decode("nothing"), None);
+        assert_eq!(ToolReference::decode(&"a".repeat(MAX_BYTES + 1)), None);
+    }
+}
