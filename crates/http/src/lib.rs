@@ -60,6 +60,7 @@ mod script;
 mod server;
 mod session;
 mod session_log;
+mod spool;
 mod sse;
 mod state;
 mod stream;
