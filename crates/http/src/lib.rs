@@ -70,6 +70,7 @@ mod token;
 mod transport;
 mod ui;
 mod undelivered;
+mod unzstd;
 mod vm;
 pub mod webdriver;
 

@@ -65,7 +65,7 @@ struct Parts {
 /// A part of a form.
 pub(crate) enum Part {
     Text { name: String, value: String },
-    File(File),
+    File(Box<File>),
 }
 
 /// A file part. Its file name and its media type are ignored.
@@ -205,7 +205,7 @@ impl Form {
         loop {
             match self.next_part().await? {
                 None => return Ok(None),
-                Some(Part::File(file)) => return Ok(Some(file)),
+                Some(Part::File(file)) => return Ok(Some(*file)),
                 Some(Part::Text { name, value }) => self.texts.push((name, value)),
             }
         }
@@ -218,11 +218,11 @@ impl Form {
     /// The body is malformed.
     pub(crate) async fn next_part(&mut self) -> Result<Option<Part>, OperationError> {
         if let Some(file) = self.first_file.take() {
-            return Ok(Some(Part::File(file)));
+            return Ok(Some(Part::File(Box::new(file))));
         }
         let Some(part) = self.parts.next().await? else { return Ok(None) };
         if self.parts.is_file(&part.name) {
-            return Ok(Some(Part::File(part)));
+            return Ok(Some(Part::File(Box::new(part))));
         }
         let (name, value) = part.text(&mut self.remaining_text_bytes).await?;
         Ok(Some(Part::Text { name, value }))

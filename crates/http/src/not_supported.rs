@@ -38,8 +38,6 @@ const CREATE_CONNECTION: (Method, &str) = (Method::POST, "/auth/connections");
 const UPDATE_CONNECTION: (Method, &str) = (Method::PATCH, "/auth/connections/{id}");
 const LOGIN: (Method, &str) = (Method::POST, "/auth/connections/{id}/login");
 const SUBMIT: (Method, &str) = (Method::POST, "/auth/connections/{id}/submit");
-const CREATE_CREDENTIAL: (Method, &str) = (Method::POST, "/credentials");
-const UPDATE_CREDENTIAL: (Method, &str) = (Method::PATCH, "/credentials/{id_or_name}");
 const CREATE_PROXY: (Method, &str) = (Method::POST, "/proxies");
 const SCRIPT: (Method, &str) = (Method::POST, "/browsers/{id}/playwright/execute");
 const SCRIPT_DIRECT: (Method, &str) = (Method::POST, "/vm/{session_id}/playwright/execute");
@@ -66,9 +64,6 @@ const FIELDS: &[Parameter] = &[
     parameter("telemetry.export", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
     parameter("telemetry.browser.control.cdp", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
     Parameter { name: "executor", accepted: "default", operations: &[SCRIPT, SCRIPT_DIRECT] },
-    parameter("totp_algorithm", &[CREATE_CREDENTIAL, UPDATE_CREDENTIAL]),
-    parameter("totp_digits", &[CREATE_CREDENTIAL, UPDATE_CREDENTIAL]),
-    parameter("totp_period", &[CREATE_CREDENTIAL, UPDATE_CREDENTIAL]),
     parameter("config.ca_bundle", &[CREATE_PROXY]),
 ];
 
@@ -83,7 +78,6 @@ const QUERY: &[Parameter] = &[
             (Method::GET, "/vm/{session_id}/telemetry/stream"),
         ],
     ),
-    Parameter { name: "format", accepted: "tar.zst", operations: &[(Method::GET, "/profiles/{id_or_name}/download")] },
 ];
 
 /// The operations of clients that this server does not have: their paths with the methods and names of the operations.

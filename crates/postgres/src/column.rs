@@ -132,6 +132,7 @@ texts_of_enums!(
     auth_connection::FlowStatus,
     auth_connection::FlowStep,
     browser::BrowserState,
+    credential::TotpAlgorithm,
     credential_provider::ProviderType,
     deployment::DeploymentStatus,
     invocation::InvocationStatus,

@@ -356,6 +356,9 @@ diesel::table! {
         sealed_totp -> Nullable<Bytea>,
         created_at -> Timestamptz,
         updated_at -> Timestamptz,
+        totp_algorithm -> Nullable<Text>,
+        totp_digits -> Nullable<Int4>,
+        totp_period_seconds -> Nullable<Int4>,
     }
 }
 

@@ -7,14 +7,12 @@ mod external;
 mod input;
 mod lookup;
 mod model;
-mod one_time;
 mod ports;
 mod service;
 
 pub use input::{ProviderRequest, ProviderUpdateRequest};
 pub use lookup::{FindError, FoundLogin, Lookup};
 pub use model::{CredentialProvider, ProviderChange, ProviderItem, ProviderPlace, ProviderType, ProviderVault};
-pub use one_time::OneTimeSecret;
 pub use ports::{
     CredentialProviderRepository, CredentialStore, ItemSecrets, OneTime, OpenProvider, ProviderDeleted, ProviderFault,
     ProviderStored, ProviderUpdated, StorePlace,

@@ -35,7 +35,6 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
         ("POST", "/browser_pools/x/acquire", "profile", json!({ "profile": { "name": "x" } })),
         ("POST", "/org/api_keys", "policy", json!({ "name": "x", "policy": { "statements": [] } })),
         ("POST", "/org/api_keys", "expires_at", json!({ "name": "x", "expires_at": "2027-01-01T00:00:00Z" })),
-        ("POST", "/credentials", "totp_digits", json!({ "name": "x", "totp_digits": 8 })),
         ("POST", "/proxies", "config.ca_bundle", json!({ "type": "custom", "config": { "ca_bundle": "x" } })),
         ("POST", &*script, "executor", json!({ "code": "1", "executor": "second" })),
     ] {
@@ -46,7 +45,6 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
     for (path, name) in [
         ("/browsers?region=us-east", "region"),
         ("/browser_pools?region=us-east", "region"),
-        ("/profiles/x/download?format=tar", "format"),
         (&*format!("/browsers/{}/telemetry/events?type=console_log", session_id(1)), "type"),
     ] {
         let reply = api.get(path).await;
@@ -58,13 +56,10 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn null_and_what_the_server_does_anyway_are_accepted() {
     let mut ports = Ports::default();
-    ports.profiles.expect_find().returning(|_, _| Ok(None));
     ports.pools.expect_find().returning(|_, _| Ok(None));
     ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
     let api = TestApi::start(ports);
     let reply = api.post("/browser_pools/x/acquire", json!({ "profile": null })).await;
-    assert_eq!((reply.status, &*reply.code()), (404, "not_found"), "{reply}");
-    let reply = api.get("/profiles/x/download?format=tar.zst").await;
     assert_eq!((reply.status, &*reply.code()), (404, "not_found"), "{reply}");
 }
 
