@@ -38,7 +38,6 @@ const CREATE_CONNECTION: (Method, &str) = (Method::POST, "/auth/connections");
 const UPDATE_CONNECTION: (Method, &str) = (Method::PATCH, "/auth/connections/{id}");
 const LOGIN: (Method, &str) = (Method::POST, "/auth/connections/{id}/login");
 const SUBMIT: (Method, &str) = (Method::POST, "/auth/connections/{id}/submit");
-const CREATE_PROXY: (Method, &str) = (Method::POST, "/proxies");
 const SCRIPT: (Method, &str) = (Method::POST, "/browsers/{id}/playwright/execute");
 const SCRIPT_DIRECT: (Method, &str) = (Method::POST, "/vm/{session_id}/playwright/execute");
 
@@ -64,7 +63,6 @@ const FIELDS: &[Parameter] = &[
     parameter("telemetry.export", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
     parameter("telemetry.browser.control.cdp", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
     Parameter { name: "executor", accepted: "default", operations: &[SCRIPT, SCRIPT_DIRECT] },
-    parameter("config.ca_bundle", &[CREATE_PROXY]),
 ];
 
 /// The query parameters.

@@ -10,7 +10,7 @@ use casement_domain::browser::{BrowserPolicy, StartUrl};
 use casement_domain::deployment::PackagePath;
 use casement_domain::login_page::HostPattern;
 use casement_domain::name::{LabelName, SlugName};
-use casement_domain::proxy::BypassHost;
+use casement_domain::proxy::{BypassHost, CaBundle};
 use casement_domain::session::Tags;
 use casement_domain::telemetry::{Capture, Category};
 use diesel::deserialize::{self, FromSql, FromSqlRow};
@@ -167,7 +167,7 @@ macro_rules! parsed_texts {
         }
     )+};
 }
-parsed_texts!(BypassHost, LabelName, PackagePath, SlugName, StartUrl, Url);
+parsed_texts!(BypassHost, CaBundle, LabelName, PackagePath, SlugName, StartUrl, Url);
 
 impl ColumnValue for HostPattern {
     type Raw = String;

@@ -315,6 +315,7 @@ diesel::table! {
         deleted_at -> Nullable<Timestamptz>,
         exit -> Nullable<Jsonb>,
         failure -> Nullable<Text>,
+        ca_bundle -> Nullable<Text>,
     }
 }
 

@@ -35,7 +35,6 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
         ("POST", "/browser_pools/x/acquire", "profile", json!({ "profile": { "name": "x" } })),
         ("POST", "/org/api_keys", "policy", json!({ "name": "x", "policy": { "statements": [] } })),
         ("POST", "/org/api_keys", "expires_at", json!({ "name": "x", "expires_at": "2027-01-01T00:00:00Z" })),
-        ("POST", "/proxies", "config.ca_bundle", json!({ "type": "custom", "config": { "ca_bundle": "x" } })),
         ("POST", &*script, "executor", json!({ "code": "1", "executor": "second" })),
     ] {
         let reply = api.call(method, path, &body.to_string()).await;
