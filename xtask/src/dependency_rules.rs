@@ -225,6 +225,7 @@ const DOMAIN_MAY_USE: &[&str] = &[
     "parking_lot",      // a mutex without poisoning; it needs no runtime
     "percent-encoding", // decodes credentials in URLs; `url` depends on it anyway
     "psl",              // the list of public suffixes, as data
+    "rustls-pki-types", // reads certificates; it has no code of TLS
     "secrecy",          // secrets are neither printed nor left in memory
     "serde_json",       // `Value` only, for free-form objects of the API
     "sha2",             // hashes API keys

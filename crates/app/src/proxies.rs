@@ -31,7 +31,11 @@ pub(crate) fn to_egress_proxy(proxy: &OpenProxy) -> Option<Arc<Proxy>> {
         ProxyProtocol::Socks5 => casement_egress::ProxyProtocol::Socks5,
     };
     let place = (proxy.host.as_str(), proxy.port);
-    Proxy::new(protocol, place, proxy.credentials.clone(), &proxy.bypass).map(Arc::new).ok()
+    let converted = Proxy::new(protocol, place, proxy.credentials.clone(), &proxy.bypass).ok()?;
+    Some(Arc::new(match &proxy.ca_bundle {
+        Some(bundle) => converted.with_trusted_certificates(bundle.certificates().to_vec()),
+        None => converted,
+    }))
 }
 
 /// Converts a fault to the domain's type.

@@ -180,7 +180,7 @@ impl Running {
         let (checked_pools, pool_fill_progress) = PoolFillProgress::begin(infrastructure.rows.pools.clone()).await?;
         let cases = UseCases::new(&infrastructure, &services, settings, data_dir);
         let http_services = cases.services(&infrastructure, &services, store, data_dir, &metrics)?;
-        let config = config(settings, &infrastructure, certificate.clone());
+        let config = config(settings, &data_dir, &infrastructure, certificate.clone());
         let server = casement_http::serve(config, http_services, listener)?;
         if let Some(certificate) = certificate {
             spawn(CertificateReload::new(certificate), services.stop.clone());
@@ -243,7 +243,12 @@ async fn begin(
     first_start::has_default_pool(organizations, projects, &services.pools).await
 }
 
-fn config(settings: &ServeSettings, infrastructure: &Infrastructure, certificate: Option<ServerCertificate>) -> Config {
+fn config(
+    settings: &ServeSettings,
+    data_dir: &DataDir,
+    infrastructure: &Infrastructure,
+    certificate: Option<ServerCertificate>,
+) -> Config {
     Config {
         certificate,
         public_url: infrastructure.public_url.clone(),
@@ -254,5 +259,6 @@ fn config(settings: &ServeSettings, infrastructure: &Infrastructure, certificate
         rate_limit: settings.rate_limit,
         refused_limit: REFUSED_LIMIT,
         workers: WORKERS,
+        spool_directory: data_dir.path().to_owned(),
     }
 }

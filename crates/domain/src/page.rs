@@ -16,6 +16,9 @@ impl Page {
     pub const DEFAULT_LIMIT: u32 = 20;
     /// The maximum of `limit`.
     pub const MAX_LIMIT: u32 = 100;
+    /// The maximum of `offset`, behind the end of every list. A larger one is lowered to it, so that no sum of an offset
+    /// and a limit overflows.
+    pub const MAX_OFFSET: u64 = 1 << 53;
 
     /// Parses a request. Absent values take their defaults.
     ///
@@ -27,6 +30,7 @@ impl Page {
         let offset = fields.take_optional("offset", offset, |n| {
             u64::try_from(n).map_err(|_| InvalidValue::new(FieldCode::OutOfRange, "must be at least 0"))
         });
+        let offset = offset.map(|offset| offset.min(Self::MAX_OFFSET));
         fields.finish()?;
         Ok(Self { limit: limit.unwrap_or(Self::DEFAULT_LIMIT), offset: offset.unwrap_or(0) })
     }
@@ -54,5 +58,23 @@ impl<T> Listed<T> {
     /// Converts the items.
     pub fn map<U>(self, convert: impl FnMut(T) -> U) -> Listed<U> {
         Listed { items: self.items.into_iter().map(convert).collect(), next_offset: self.next_offset }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_behind_every_list_is_an_empty_last_page() {
+        let page = Page::parse(Some(100), Some(i64::MAX)).expect("a page");
+        assert_eq!(page, Page { limit: 100, offset: Page::MAX_OFFSET });
+        assert_eq!(page.cut(Vec::<u8>::new()), Listed { items: Vec::new(), next_offset: None });
+        for (limit, offset, field) in
+            [(0, 0, "limit"), (101, 0, "limit"), (i64::MAX, 0, "limit"), (1, -1, "offset"), (1, i64::MIN, "offset")]
+        {
+            let refused = Page::parse(Some(limit), Some(offset)).expect_err("refused");
+            assert_eq!(refused.fields().iter().map(|one| &*one.field).collect::<Vec<_>>(), [field], "{limit} {offset}");
+        }
     }
 }

@@ -51,6 +51,8 @@ pub struct Proxy {
     /// The credentials as the value of an HTTP header, marked as sensitive.
     authorization: Option<HeaderValue>,
     bypass: Vec<Bypass>,
+    /// The trusted certificates; `None`: those of the egress.
+    trust: Option<Trust>,
 }
 
 impl fmt::Debug for Proxy {
@@ -138,7 +140,14 @@ impl Proxy {
         };
         let authorization = credentials.as_ref().map(|(name, password)| basic(name, password)).transpose()?;
         let bypass = bypass.iter().map(|text| Bypass::parse(text)).collect::<Option<_>>().ok_or(InvalidProxy)?;
-        Ok(Self { protocol, target, credentials, authorization, bypass })
+        Ok(Self { protocol, target, credentials, authorization, bypass, trust: None })
+    }
+
+    /// Trusts only these certificates (in DER) for the TLS connection to the proxy, instead of those of the egress. If
+    /// none of them can be read, no connection is possible.
+    #[must_use]
+    pub fn with_trusted_certificates(self, certificates: Vec<Vec<u8>>) -> Self {
+        Self { trust: Some(Trust::only(certificates)), ..self }
     }
 
     /// Returns true if requests for `host` do not go through the proxy.
@@ -156,7 +165,8 @@ impl Proxy {
         self.authorization.as_ref()
     }
 
-    /// Performs the TLS handshake with the proxy, if its protocol requires TLS.
+    /// Performs the TLS handshake with the proxy, if its protocol requires TLS. `trust` applies if the proxy has no
+    /// trusted certificates of its own.
     pub(crate) async fn greet(&self, stream: TcpStream, trust: &Trust) -> Result<Box<dyn Io>, Refused> {
         if self.protocol != ProxyProtocol::Https {
             return Ok(Box::new(stream));
@@ -164,7 +174,8 @@ impl Proxy {
         let name = self.target.host.to_string();
         let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned())
             .map_err(|_| Refused::Proxy(ProxyFault::Tls))?;
-        let connector = trust.connector().map_err(|_| Refused::Proxy(ProxyFault::Tls))?;
+        let connector =
+            self.trust.as_ref().unwrap_or(trust).connector().map_err(|_| Refused::Proxy(ProxyFault::Tls))?;
         match connector.connect(name, stream).await {
             Ok(stream) => Ok(Box::new(stream)),
             Err(error) => {

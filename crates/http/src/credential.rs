@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use actix_web::http::StatusCode;
 use casement_domain::{
-    credential::{Credential, CredentialFilter, CredentialUpdate, NewCredential, TotpCode},
+    credential::{Credential, CredentialFilter, CredentialUpdate, NewCredential, TotpCode, TotpRequest},
     field::InvalidInput,
 };
 use secrecy::ExposeSecret as _;
@@ -34,6 +34,15 @@ pub(crate) struct CredentialBody {
     updated_at: Moment,
     has_values: bool,
     has_totp_secret: bool,
+    /// `SHA1`, `SHA256` or `SHA512`; absent without a TOTP secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    totp_algorithm: Option<&'static str>,
+    /// The number of digits of a code; absent without a TOTP secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    totp_digits: Option<u16>,
+    /// The number of seconds for which a code is valid; absent without a TOTP secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    totp_period: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sso_provider: Option<String>,
     /// The names of its values; absent in lists.
@@ -56,7 +65,10 @@ impl CredentialBody {
             created_at: Moment(credential.created_at),
             updated_at: Moment(credential.updated_at),
             has_values: !credential.value_keys.is_empty(),
-            has_totp_secret: credential.has_totp_secret,
+            has_totp_secret: credential.totp.is_some(),
+            totp_algorithm: credential.totp.map(|totp| totp.algorithm.as_str()),
+            totp_digits: credential.totp.map(|totp| totp.digits),
+            totp_period: credential.totp.map(|totp| totp.period_seconds),
             sso_provider: credential.sso_provider,
             value_keys: None,
             totp_code: None,
@@ -79,7 +91,7 @@ impl CredentialBody {
 /// A one-time code.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TotpCodeBody {
-    /// Six digits.
+    /// Six to eight digits.
     code: String,
     /// The time at which the next code takes its place.
     #[schema(value_type = String, format = DateTime)]
@@ -107,8 +119,15 @@ pub(crate) struct CredentialInput {
     values: Option<BTreeMap<String, String>>,
     /// The SSO provider whose button is pressed first, at a site that has it.
     sso_provider: Option<String>,
-    /// Base 32, as sites show it; codes are SHA-1, six digits, 30 s.
+    /// 16 to 128 characters of base 32, as sites show it, or a URI `otpauth://totp/…`, whose parameters precede the
+    /// following fields.
     totp_secret: Option<String>,
+    /// `SHA1`, `SHA256` or `SHA512`. Default: `SHA1`.
+    totp_algorithm: Option<String>,
+    /// The number of digits of a code, 6 to 8. Default: 6.
+    totp_digits: Option<i64>,
+    /// The number of seconds for which a code is valid, 1 to 300. Default: 30.
+    totp_period: Option<i64>,
 }
 
 /// The changes of a credential; an absent field stays.
@@ -121,8 +140,15 @@ pub(crate) struct CredentialChanges {
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<String>)]
     sso_provider: Option<Option<String>>,
-    /// `""` clears.
+    /// 16 to 128 characters of base 32, which keep the present parameters that are not given beside them; or a URI
+    /// `otpauth://totp/…`, whose absent parameters have their defaults. `""` clears.
     totp_secret: Option<String>,
+    /// `SHA1`, `SHA256` or `SHA512`. With `totp_secret` only.
+    totp_algorithm: Option<String>,
+    /// The number of digits of a code, 6 to 8. With `totp_secret` only.
+    totp_digits: Option<i64>,
+    /// The number of seconds for which a code is valid, 1 to 300. With `totp_secret` only.
+    totp_period: Option<i64>,
     /// Values to add or replace.
     values: Option<BTreeMap<String, String>>,
     /// Values to delete, before the others are added.
@@ -131,18 +157,31 @@ pub(crate) struct CredentialChanges {
 
 impl CredentialInput {
     fn parse(self) -> Result<NewCredential, InvalidInput> {
-        let Self { name, domain, values, sso_provider, totp_secret } = self;
-        let (values, totp_secret) = (secrets(values), totp_secret.map(Into::into));
-        NewCredential::parse(name.as_deref(), domain.as_deref(), values, sso_provider.as_deref(), totp_secret)
+        let Self { name, domain, values, sso_provider, totp_secret, totp_algorithm, totp_digits, totp_period } = self;
+        let totp = totp(totp_secret, totp_algorithm, totp_digits, totp_period);
+        NewCredential::parse(name.as_deref(), domain.as_deref(), secrets(values), sso_provider.as_deref(), totp)
     }
 }
 
 impl CredentialChanges {
     fn parse(self) -> Result<CredentialUpdate, InvalidInput> {
-        let Self { name, sso_provider, totp_secret, values, remove_value_keys } = self;
-        let (values, totp_secret) = (secrets(values), totp_secret.map(Into::into));
-        CredentialUpdate::parse(name.as_deref(), sso_provider, totp_secret, values, remove_value_keys)
+        let Self {
+            name,
+            sso_provider,
+            totp_secret,
+            totp_algorithm,
+            totp_digits,
+            totp_period,
+            values,
+            remove_value_keys,
+        } = self;
+        let totp = totp(totp_secret, totp_algorithm, totp_digits, totp_period);
+        CredentialUpdate::parse(name.as_deref(), sso_provider, totp, secrets(values), remove_value_keys)
     }
+}
+
+fn totp(secret: Option<String>, algorithm: Option<String>, digits: Option<i64>, period: Option<i64>) -> TotpRequest {
+    TotpRequest { secret: secret.map(Into::into), algorithm, digits, period }
 }
 
 pub(crate) fn operations(api: &mut Operations) {

@@ -1,11 +1,15 @@
 //! The routes `/extensions`, and the route that loads extensions into a running session.
 
+use std::collections::BTreeMap;
+
 use actix_web::{
     HttpResponse,
     http::{StatusCode, header, header::ContentType},
 };
 use casement_domain::{
-    extension::{Extension, ExtensionFilter, MAX_EXTENSION_BYTES, MAX_LOADED_AT_ONCE, Upload},
+    extension::{
+        Extension, ExtensionFilter, Extensions, InspectedArchive, MAX_EXTENSION_BYTES, MAX_LOADED_AT_ONCE, Upload,
+    },
     field::{FieldCode, InvalidInput, InvalidValue},
     session_operation::{ByteStream, OperationError},
 };
@@ -16,6 +20,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::{
     answer::{self, Answer, Moment},
     error::ApiError,
+    multipart::{Form, Items, Part},
     operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations},
     query::non_empty,
     request::{ActiveSession, ProjectKey, Request},
@@ -24,8 +29,10 @@ use crate::{
 /// The maximum size of a form without its files, in bytes.
 const FORM: u64 = 1 << 20;
 const FILE: &str = "file";
-const NAMES: &str = "extensions[][name]";
+const LIST: &str = "extensions";
+const NAME: &str = "name";
 const FILES: &str = "extensions[][zip_file]";
+const ZIP_FILE: &str = "zip_file";
 
 /// An extension.
 #[derive(Debug, Serialize, ToSchema)]
@@ -70,7 +77,8 @@ pub(crate) struct UploadExtension {
     file: Vec<u8>,
 }
 
-/// Archives to load: one name per file, all names first.
+/// Archives to load, each with a name. The parts have an index, as `extensions[0][name]`, or none: the n-th name belongs
+/// to the n-th archive then.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "only the OpenAPI document uses it; the form is read as a stream")]
 pub(crate) struct LoadExtensions {
@@ -129,9 +137,9 @@ pub(crate) fn operations(api: &mut Operations) {
 }
 
 async fn upload_extension(mut request: Request<ProjectKey>) -> Answer {
-    let form = request.form(MAX_EXTENSION_BYTES + FORM, &[FILE]).await?;
-    let name = form.text("name")?.map(str::to_owned);
-    let content = form.only_file(FILE).await?.ok_or_else(|| missing(FILE))?;
+    let mut form = request.form(MAX_EXTENSION_BYTES + FORM, &[FILE]).await?;
+    let content = form.spool_only_file(FILE, &request.api().spool).await?.ok_or_else(|| missing(FILE))?;
+    let name = form.text(NAME)?.map(str::to_owned);
     let upload = Upload { name, content };
     let stored =
         request.finish(|services, scope| async move { services.extensions.upload(&scope, upload).await }).await?;
@@ -208,22 +216,48 @@ async fn extension_from_web_store(request: Request<ProjectKey>) -> Answer {
 
 async fn load_extensions(mut request: Request<ActiveSession>) -> Answer {
     let mut form = request.form(MAX_EXTENSION_BYTES * MAX_LOADED_AT_ONCE as u64 + FORM, &[FILES]).await?;
-    let names = form.texts(NAMES);
     let extensions = request.services().extensions.clone();
-    extensions.check_names(&names, form.has_file())?;
-    let unequal = || OperationError::Broken(format!("there must be as many {FILES} as {NAMES}"));
-    let mut uploads = Vec::new();
-    for (n, name) in names.into_iter().enumerate() {
-        let file = form.next_file().await?.ok_or_else(unequal)?;
-        let field = format!("extensions[{n}].zip_file");
-        uploads.push((name, extensions.inspect(&field, file.boxed()).await?));
-    }
-    if form.next_file().await?.is_some() {
-        return Err(unequal().into());
-    }
+    let uploads = inspected(&mut form, &extensions).await?;
     // Runs to its end even if the caller disconnects, because a restart must not stop midway.
     let (runtime, session) = (request.services().runtime.clone(), request.session().clone());
     let loaded = runtime.spawn(async move { extensions.load(&session, uploads).await });
     loaded.await.map_err(ApiError::internal)??;
     Ok(answer::nothing())
+}
+
+/// Reads the form; returns the names and the inspected archives.
+async fn inspected(
+    form: &mut Form,
+    extensions: &Extensions,
+) -> Result<Vec<(String, InspectedArchive)>, OperationError> {
+    let (mut items, mut names, mut archives) = (Items::new(LIST), BTreeMap::new(), BTreeMap::new());
+    for (part, value) in form.texts() {
+        if let Some((NAME, item)) = items.place(part)? {
+            names.insert(item, value.to_owned());
+        }
+    }
+    if !form.has_file() || !names.is_empty() {
+        extensions.check_names(&names.values().cloned().collect::<Vec<_>>())?;
+    }
+    while let Some(part) = form.next_part().await? {
+        match part {
+            Part::Text { name, value } => {
+                if let Some((NAME, item)) = items.place(&name)? {
+                    names.insert(item, value);
+                }
+            }
+            Part::File(file) => {
+                let placed = items.place(&file.name)?.map(|(_, item)| item);
+                let Some(item) = placed else { continue };
+                if item >= MAX_LOADED_AT_ONCE {
+                    let message = format!("must have at most {MAX_LOADED_AT_ONCE}");
+                    return Err(InvalidInput::of(LIST, InvalidValue::new(FieldCode::TooMany, message)).into());
+                }
+                let field = format!("{LIST}[{item}].{ZIP_FILE}");
+                archives.insert(item, extensions.inspect(&field, file.boxed()).await?);
+            }
+        }
+    }
+    items.check_complete(&[NAME, ZIP_FILE])?;
+    Ok(names.into_values().zip(archives.into_values()).collect())
 }

@@ -1,9 +1,10 @@
-//! Multipart forms: the text parts come first, then the files, which are streamed.
+//! Multipart forms: texts, which are in memory, and files, which are streamed. Their parts may have any order.
 //!
 //! The parser reads from its source until it is pending and does not bound the head of a part. So the source here
 //! yields one chunk per poll, and limits the bytes while a head is read.
 
 use std::{
+    collections::BTreeSet,
     mem,
     pin::Pin,
     sync::{
@@ -18,13 +19,17 @@ use actix_web::{
     http::header,
     web::{Bytes, Payload},
 };
-use casement_domain::session_operation::{ByteStream, OperationError};
+use casement_domain::{
+    field::{FieldCode, Fields, InvalidInput, InvalidValue},
+    session_operation::{ByteStream, OperationError},
+};
 use futures_util::{Stream, StreamExt as _, stream};
 use multer::{Field, Multipart};
 
 use crate::{
     body::{self, BodyEnd},
     error::{ApiError, Code},
+    spool::Spool,
 };
 
 /// The maximum number of parts of one form.
@@ -34,9 +39,15 @@ const MAX_TEXT_BYTES: usize = 1 << 20;
 /// The maximum number of bytes that are read from the source for the head of one part. The last chunk may exceed it.
 const MAX_HEAD_BYTES: usize = 256 << 10;
 
+/// The maximum number of items of a list whose parts have indices.
+const MAX_ITEMS: usize = 100;
+
 /// A form, with its texts in memory and its files as streams.
 pub(crate) struct Form {
+    /// The texts that are read: those before the file that was returned last.
     texts: Vec<(String, String)>,
+    /// The bytes that further texts may have.
+    remaining_text_bytes: usize,
     parts: Parts,
     /// The first file, found while the texts were read.
     first_file: Option<File>,
@@ -51,6 +62,12 @@ struct Parts {
     file_names: Vec<String>,
 }
 
+/// A part of a form.
+pub(crate) enum Part {
+    Text { name: String, value: String },
+    File(Box<File>),
+}
+
 /// A file part. Its file name and its media type are ignored.
 pub(crate) struct File {
     /// The name of the part in the form.
@@ -59,8 +76,8 @@ pub(crate) struct File {
 }
 
 impl Form {
-    /// Reads the texts of a form of at most `max_bytes` bytes, up to the first part whose name is in `files`. An empty
-    /// body is an empty form.
+    /// Reads the texts of a form of at most `max_bytes` bytes, up to the first file. A file is a part whose name is in
+    /// `files`, where `list[][…]` is also the name of `list[0][…]`. An empty body is an empty form.
     ///
     /// # Errors
     /// `unsupported_media_type`, `bad_request`, `payload_too_large`, `request_timeout`.
@@ -97,17 +114,11 @@ impl Form {
             }
         };
         let file_names = files.iter().map(|name| (*name).to_owned()).collect();
-        let mut parts = Parts { multipart, remaining, count: 0, file_names };
-        let mut texts = Vec::new();
-        let mut remaining_bytes = MAX_TEXT_BYTES;
-        let first_file = loop {
-            match parts.next().await? {
-                None => break None,
-                Some(file) if parts.file_names.contains(&file.name) => break Some(file),
-                Some(part) => texts.push(part.text(&mut remaining_bytes).await?),
-            }
-        };
-        Ok(Self { texts, parts, first_file, body_end: None })
+        let parts = Parts { multipart, remaining, count: 0, file_names };
+        let mut form =
+            Self { texts: Vec::new(), remaining_text_bytes: MAX_TEXT_BYTES, parts, first_file: None, body_end: None };
+        form.first_file = form.next_file().await?;
+        Ok(form)
     }
 
     /// Returns the text of that name.
@@ -118,20 +129,20 @@ impl Form {
         let mut found = self.texts.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
         match (found.next(), found.next()) {
             (first, None) => Ok(first),
-            _ => Err(OperationError::Broken(format!("the form's part {name} is given twice"))),
+            _ => Err(given_twice(name)),
         }
     }
 
-    /// Returns all texts of that name, in order.
-    pub(crate) fn texts(&self, name: &str) -> Vec<String> {
-        self.texts.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone()).collect()
+    /// Returns the names and values of all texts that are read, in order.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.texts.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Returns the distinct keys in the first brackets of the names `name[…]`.
     pub(crate) fn names_in<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let inner =
             move |key: &'a str| key.strip_prefix(name)?.strip_prefix('[')?.split_once(']').map(|(inner, _)| inner);
-        let found: std::collections::BTreeSet<&str> = self.texts.iter().filter_map(|(key, _)| inner(key)).collect();
+        let found: BTreeSet<&str> = self.texts.iter().filter_map(|(key, _)| inner(key)).collect();
         found.into_iter()
     }
 
@@ -141,37 +152,148 @@ impl Form {
     }
 
     /// Returns the content of the only file; `None` if the form has none. The stream ends after the rest of the form was
-    /// read, and with an error if that is invalid or has another file.
+    /// read, and with an error if that is invalid, has another file or repeats a text.
     ///
     /// # Errors
     /// The body is malformed.
     pub(crate) async fn only_file(mut self, name: &'static str) -> Result<Option<ByteStream>, OperationError> {
         let Some(file) = self.next_file().await? else { return Ok(None) };
         let rest = stream::once(async move {
-            match self.next_file().await {
-                Ok(None) => None,
-                Ok(Some(_)) => Some(Err(OperationError::Broken(format!("the form's part {name} is given twice")))),
+            match self.finish(name).await {
+                Ok(()) => None,
                 Err(error) => Some(Err(error)),
             }
         });
         Ok(Some(file.chain(rest.filter_map(std::future::ready)).boxed()))
     }
 
-    /// Returns the next file. The previous one must have been read to its end or dropped.
+    /// Stores the only file in `spool` and reads the rest of the form, so that all its texts are known. Returns the
+    /// content of the file; `None` if the form has none.
     ///
     /// # Errors
-    /// The body is malformed, or a text follows a file.
-    pub(crate) async fn next_file(&mut self) -> Result<Option<File>, OperationError> {
-        if let Some(file) = self.first_file.take() {
-            return Ok(Some(file));
+    /// The body is malformed or has another file; the spool has no room.
+    pub(crate) async fn spool_only_file(
+        &mut self,
+        name: &str,
+        spool: &Spool,
+    ) -> Result<Option<ByteStream>, OperationError> {
+        let Some(file) = self.next_file().await? else { return Ok(None) };
+        let content = spool.store(name, file.boxed()).await?;
+        self.finish(name).await?;
+        Ok(Some(content))
+    }
+
+    /// Reads the rest of a form whose only file, `file`, was read.
+    async fn finish(&mut self, file: &str) -> Result<(), OperationError> {
+        let known = self.texts.len();
+        if self.next_file().await?.is_some() {
+            return Err(given_twice(file));
         }
-        match self.parts.next().await? {
-            Some(file) if !self.parts.file_names.contains(&file.name) => {
-                Err(OperationError::Broken(format!("the form's part {} must come before the files", file.name)))
-            }
-            next => Ok(next),
+        let (before, late) = self.texts.split_at(known);
+        match late.iter().find(|(name, _)| before.iter().any(|(known, _)| known == name)) {
+            Some((name, _)) => Err(given_twice(name)),
+            None => Ok(()),
         }
     }
+
+    /// Returns the next file, after the texts before it were read. The previous file must have been read to its end or
+    /// dropped.
+    ///
+    /// # Errors
+    /// The body is malformed.
+    pub(crate) async fn next_file(&mut self) -> Result<Option<File>, OperationError> {
+        loop {
+            match self.next_part().await? {
+                None => return Ok(None),
+                Some(Part::File(file)) => return Ok(Some(*file)),
+                Some(Part::Text { name, value }) => self.texts.push((name, value)),
+            }
+        }
+    }
+
+    /// Returns the next part: the first file, then all parts after it. The previous file must have been read to its end
+    /// or dropped.
+    ///
+    /// # Errors
+    /// The body is malformed.
+    pub(crate) async fn next_part(&mut self) -> Result<Option<Part>, OperationError> {
+        if let Some(file) = self.first_file.take() {
+            return Ok(Some(Part::File(Box::new(file))));
+        }
+        let Some(part) = self.parts.next().await? else { return Ok(None) };
+        if self.parts.is_file(&part.name) {
+            return Ok(Some(Part::File(Box::new(part))));
+        }
+        let (name, value) = part.text(&mut self.remaining_text_bytes).await?;
+        Ok(Some(Part::Text { name, value }))
+    }
+}
+
+fn given_twice(part: &str) -> OperationError {
+    OperationError::Broken(format!("the form's part {part} is given twice"))
+}
+
+/// The items of a list whose members are parts of a form: `list[][member]`, where the n-th part of a member belongs to
+/// the n-th item, or `list[0][member]` with the index of the item.
+pub(crate) struct Items {
+    list: &'static str,
+    /// Whether the parts have indices; `None` before the first part.
+    has_indices: Option<bool>,
+    found: BTreeSet<(String, usize)>,
+}
+
+impl Items {
+    pub(crate) fn new(list: &'static str) -> Self {
+        Self { list, has_indices: None, found: BTreeSet::new() }
+    }
+
+    /// Returns the member and the item of the next part; `None` if the part does not belong to the list.
+    ///
+    /// # Errors
+    /// `bad_request` with the name of a part that is given twice, has an index of more than two digits, or has an index
+    /// where others have none.
+    pub(crate) fn place<'a>(&mut self, part: &'a str) -> Result<Option<(&'a str, usize)>, OperationError> {
+        let Some((index, member)) = item(self.list, part) else { return Ok(None) };
+        let has_index = !index.is_empty();
+        if *self.has_indices.get_or_insert(has_index) != has_index {
+            let why = format!("either all parts of {} have an index or none", self.list);
+            return Err(OperationError::Broken(format!("the form's part {part}: {why}")));
+        }
+        let item = match has_index {
+            true => index.parse().unwrap_or(usize::MAX),
+            false => self.found.iter().filter(|(known, _)| known == member).count(),
+        };
+        if has_index && (item >= MAX_ITEMS || item.to_string() != index) {
+            let why = format!("the index must be a number from 0 to {}", MAX_ITEMS - 1);
+            return Err(OperationError::Broken(format!("the form's part {part}: {why}")));
+        }
+        match self.found.insert((member.to_owned(), item)) {
+            true => Ok(Some((member, item))),
+            false => Err(given_twice(part)),
+        }
+    }
+
+    /// Checks that every item up to the last one has all `members`.
+    ///
+    /// # Errors
+    /// Every member that an item lacks.
+    pub(crate) fn check_complete(&self, members: &[&str]) -> Result<(), InvalidInput> {
+        let mut fields = Fields::new();
+        let items = self.found.iter().map(|(_, item)| item + 1).max().unwrap_or(0);
+        for (item, member) in (0..items).flat_map(|item| members.iter().map(move |member| (item, *member))) {
+            if !self.found.contains(&(member.to_owned(), item)) {
+                let bad = InvalidValue::new(FieldCode::Required, "is required");
+                fields.refuse(&format!("{}[{item}].{member}", self.list), bad);
+            }
+        }
+        fields.finish()
+    }
+}
+
+/// Splits `list[index][member]` into the index, which may be empty, and the member.
+fn item<'a>(list: &str, part: &'a str) -> Option<(&'a str, &'a str)> {
+    let (index, member) = part.strip_prefix(list)?.strip_prefix('[')?.split_once("][")?;
+    Some((index, member.strip_suffix(']')?))
 }
 
 impl Parts {
@@ -187,6 +309,14 @@ impl Parts {
         }
         let name = field.name().unwrap_or_default().to_owned();
         Ok(Some(File { name, field }))
+    }
+
+    fn is_file(&self, name: &str) -> bool {
+        let is_same = |file: &String| match file.split_once("[]") {
+            None => file == name,
+            Some((list, member)) => item(list, name).is_some_and(|(_, of)| member.get(1..member.len() - 1) == Some(of)),
+        };
+        self.file_names.iter().any(is_same)
     }
 }
 
@@ -267,92 +397,5 @@ fn form_error(error: multer::Error) -> OperationError {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    fn pieces(body: &[u8], size: usize) -> ByteStream {
-        let pieces: Vec<_> = body.chunks(size).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-        futures_util::stream::iter(pieces).boxed()
-    }
-
-    pub(crate) async fn form(body: &str, size: usize) -> Result<Form, OperationError> {
-        Form::parse(pieces(body.as_bytes(), size), "b".to_owned(), &["files[][file]"]).await
-    }
-
-    pub(crate) fn part(name: &str, content: &str) -> String {
-        format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{content}\r\n")
-    }
-
-    async fn content(file: File) -> String {
-        let bytes: Vec<Bytes> = file.map(|piece| piece.expect("a piece")).collect().await;
-        String::from_utf8(bytes.concat()).expect("text")
-    }
-
-    #[tokio::test]
-    async fn texts_are_read_first_and_files_on_demand() {
-        let body = [
-            part("files[][dest_path]", "/a"),
-            part("files[][dest_path]", "/ü"),
-            part("files[][file]", "one\r\n--c"),
-            part("files[][file]", ""),
-            "--b--\r\n".to_owned(),
-        ]
-        .concat();
-        for size in [1, 7, 1000] {
-            let mut form = form(&body, size).await.expect("a form");
-            assert_eq!(form.texts("files[][dest_path]"), ["/a", "/ü"]);
-            assert!(form.text("files[][dest_path]").is_err(), "a scalar given twice");
-            assert_eq!(form.text("x").expect("none"), None);
-            assert_eq!(content(form.next_file().await.expect("read").expect("a file")).await, "one\r\n--c");
-            assert_eq!(content(form.next_file().await.expect("read").expect("a file")).await, "");
-            assert!(form.next_file().await.expect("read").is_none());
-        }
-    }
-
-    #[tokio::test]
-    async fn a_body_without_parts_is_an_empty_form() {
-        for body in ["", "--b--\r\n", "--b--"] {
-            let mut form = form(body, 3).await.unwrap_or_else(|error| panic!("{body:?}: {error}"));
-            assert!(form.texts.is_empty() && !form.has_file(), "{body:?}");
-            assert!(form.next_file().await.expect("read").is_none());
-        }
-    }
-
-    #[tokio::test]
-    async fn truncated_and_misordered_forms_are_errors() {
-        let whole = [part("x", "1"), part("files[][file]", "content")].concat();
-        // A truncated form is never taken for a complete one.
-        for cut in 1..whole.len() {
-            let read = async {
-                let mut form = form(&whole[..cut], 5).await?;
-                while let Some(mut file) = form.next_file().await? {
-                    while file.next().await.transpose()?.is_some() {}
-                }
-                Ok::<_, OperationError>(())
-            };
-            assert!(matches!(read.await, Err(OperationError::Broken(_))), "cut at {cut}");
-        }
-        let late = [part("files[][file]", "content"), part("x", "1"), "--b--\r\n".to_owned()].concat();
-        let mut late = form(&late, 100).await.expect("a form");
-        drop(late.next_file().await);
-        assert!(matches!(late.next_file().await, Err(OperationError::Broken(_))));
-    }
-
-    #[tokio::test]
-    async fn heads_texts_and_the_count_of_parts_are_bounded() {
-        let head = format!("--b\r\nContent-Disposition: form-data; name=\"{}", "x".repeat(4 << 20));
-        assert!(matches!(form(&head, 4096).await, Err(OperationError::Broken(_))));
-        let text = part("x", &"y".repeat(MAX_TEXT_BYTES + 1)) + "--b--\r\n";
-        assert!(matches!(form(&text, 4096).await, Err(OperationError::TooLarge(_))));
-        let many = part("x", "y").repeat(MAX_PARTS + 1) + "--b--\r\n";
-        assert!(matches!(form(&many, 4096).await, Err(OperationError::Broken(_))));
-    }
-
-    #[tokio::test]
-    async fn an_error_of_the_source_is_passed_on() {
-        let first = Bytes::from(part("x", "1"));
-        let source = futures_util::stream::iter([Ok(first), Err(OperationError::Stalled { seconds: 60 })]).boxed();
-        let read = Form::parse(source, "b".to_owned(), &[]).await;
-        assert!(matches!(read, Err(OperationError::Stalled { seconds: 60 })));
-    }
-}
+#[path = "multipart_tests.rs"]
+pub(crate) mod tests;

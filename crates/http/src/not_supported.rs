@@ -9,14 +9,11 @@ use actix_web::{
 };
 use serde_json::{Map, Value};
 
-use crate::{
-    error::{ApiError, Code},
-    query::Query,
-};
+use crate::error::{ApiError, Code};
 
 /// A parameter that is refused.
 struct Parameter {
-    /// The path of a field of the body, or the name of a query parameter.
+    /// The path of the field.
     name: &'static str,
     /// The only value that is accepted, because it is what the server does; none for `""`.
     accepted: &'static str,
@@ -36,9 +33,6 @@ const ACQUIRE: (Method, &str) = (Method::POST, "/browser_pools/{id_or_name}/acqu
 const CREATE_CONNECTION: (Method, &str) = (Method::POST, "/auth/connections");
 const UPDATE_CONNECTION: (Method, &str) = (Method::PATCH, "/auth/connections/{id}");
 const LOGIN: (Method, &str) = (Method::POST, "/auth/connections/{id}/login");
-const CREATE_CREDENTIAL: (Method, &str) = (Method::POST, "/credentials");
-const UPDATE_CREDENTIAL: (Method, &str) = (Method::PATCH, "/credentials/{id_or_name}");
-const CREATE_PROXY: (Method, &str) = (Method::POST, "/proxies");
 
 /// The fields of bodies.
 const FIELDS: &[Parameter] = &[
@@ -51,18 +45,7 @@ const FIELDS: &[Parameter] = &[
     parameter("video_memory", &[CREATE_SESSION]),
     parameter("vaults", &[CREATE_SESSION]),
     parameter("telemetry.browser.control.cdp", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL, ACQUIRE]),
-    parameter("totp_algorithm", &[CREATE_CREDENTIAL, UPDATE_CREDENTIAL]),
-    parameter("totp_digits", &[CREATE_CREDENTIAL, UPDATE_CREDENTIAL]),
-    parameter("totp_period", &[CREATE_CREDENTIAL, UPDATE_CREDENTIAL]),
-    parameter("config.ca_bundle", &[CREATE_PROXY]),
 ];
-
-/// The query parameters.
-const QUERY: &[Parameter] = &[Parameter {
-    name: "format",
-    accepted: "tar.zst",
-    operations: &[(Method::GET, "/profiles/{id_or_name}/download")],
-}];
 
 /// The operations of clients that this server does not have: their paths with the methods and names of the operations.
 const OPERATIONS: &[(&str, &[(&str, &str)])] = &[
@@ -139,20 +122,6 @@ pub(crate) fn check_fields(request: &HttpRequest, body: &Map<String, Value>) -> 
     Ok(())
 }
 
-/// Checks the parameters of a query.
-///
-/// # Errors
-/// `not_supported` for a parameter of [`QUERY`].
-pub(crate) fn check_query(request: &HttpRequest, query: &Query) -> Result<(), ApiError> {
-    for (name, value) in query.all() {
-        let known = QUERY.iter().find(|known| known.name == name.trim_end_matches("[]"));
-        if let Some(known) = known.filter(|known| value != known.accepted && applies(known, request)) {
-            return Err(refusal(known));
-        }
-    }
-    Ok(())
-}
-
 fn applies(parameter: &Parameter, request: &HttpRequest) -> bool {
     let route = request.match_pattern().unwrap_or_default();
     parameter.operations.iter().any(|(method, of)| method == request.method() && *of == route)
@@ -204,7 +173,7 @@ mod tests {
     fn every_refused_parameter_belongs_to_operations_of_the_api() {
         let document: Value = serde_json::from_str(&crate::openapi()).expect("JSON");
         for (parameter, (method, route)) in
-            FIELDS.iter().chain(QUERY).flat_map(|one| one.operations.iter().map(move |operation| (one, operation)))
+            FIELDS.iter().flat_map(|one| one.operations.iter().map(move |operation| (one, operation)))
         {
             let route = route.replace("/vm/{session_id}", "/browsers/{id_or_name}");
             let operation = &document["paths"][&route][method.as_str().to_lowercase()];

@@ -19,6 +19,7 @@ use crate::{
     operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, OTHER_PROJECT, Operations},
     query::non_empty,
     request::{ProjectKey, Request},
+    unzstd::decompressed,
 };
 
 /// The stored state of a browser, which sessions load.
@@ -85,8 +86,8 @@ pub(crate) fn operations(api: &mut Operations) {
         .refuses([("409", "A browser pool loads the profile")]);
     api.get("/profiles/{id_or_name}/download", "download_profile", download_profile)
         .summary(
-            "Downloads the saved state: the browser's user data directory as a `tar`, compressed with `zstd`. The `tar` is empty if \
-             nothing was saved.",
+            "Downloads the saved state: the browser's user data directory as a `tar`, compressed with `zstd` unless `format` says \
+             otherwise. The `tar` is empty if nothing was saved.",
         )
         .query::<DownloadProfileParams>()
         .file("The archive")
@@ -144,19 +145,28 @@ async fn delete_profile(request: Request<ProjectKey>) -> Answer {
 pub(crate) struct DownloadProfileParams {
     /// A version that was replaced by a session which had not started from it, as the log names it. Default: the current version.
     version: Option<String>,
+    /// `tar.zst`, or `tar` without compression. Default: `tar.zst`.
+    format: Option<String>,
 }
 
 async fn download_profile(request: Request<ProjectKey>) -> Answer {
     let which = request.path("id_or_name")?;
-    let version = non_empty(request.query::<DownloadProfileParams>()?.version).map(|text| {
+    let DownloadProfileParams { version, format } = request.query()?;
+    let is_compressed = match non_empty(format).as_deref() {
+        None | Some("tar.zst") => true,
+        Some("tar") => false,
+        Some(_) => return Err(ApiError::field("format", FieldCode::NotAllowed, "must be tar.zst or tar")),
+    };
+    let version = non_empty(version).map(|text| {
         let bad = || InvalidValue::new(FieldCode::InvalidFormat, "must be the id of a version");
         text.parse::<ProfileVersionId>().map_err(|_| InvalidInput::of("version", bad()))
     });
     let profiles = &request.services().profiles;
     let (profile, content) = profiles.download(request.scope(), &which, version.transpose()?).await?;
     let name = profile.name.as_ref().map_or_else(|| profile.id.to_string(), ToString::to_string);
+    let (content, suffix) = if is_compressed { (content, "tar.zst") } else { (decompressed(content)?, "tar") };
     let content = content.map(|part| part.map_err(|error| actix_web::Error::from(ApiError::internal(error))));
-    let disposition = format!("attachment; filename=\"{name}.tar.zst\"");
+    let disposition = format!("attachment; filename=\"{name}.{suffix}\"");
     Ok(HttpResponse::Ok()
         .content_type(ContentType::octet_stream())
         .insert_header((header::CONTENT_DISPOSITION, disposition))

@@ -60,6 +60,8 @@ struct OwnBody {
     username: Option<String>,
     /// Whether it has a password, which is never shown.
     has_password: bool,
+    /// Whether it has authorities of its own for its certificate.
+    has_ca_bundle: bool,
 }
 
 /// The exit of a rented proxy; an absent field was not chosen.
@@ -88,6 +90,7 @@ impl From<ProxyConfig> for ConfigBody {
                 port: own.port,
                 username: own.username,
                 has_password: own.password.is_some(),
+                has_ca_bundle: own.ca_bundle.is_some(),
             }),
             ProxyConfig::Rented(Exit { country, state, city, zip, asn, os }) => {
                 Self::Rented(ExitBody { country, state, city, zip, asn, os })
@@ -141,6 +144,9 @@ struct ConfigInput {
     port: Option<i64>,
     username: Option<String>,
     password: Option<String>,
+    /// Certificates in PEM, at most 50: the only authorities that the certificate of a `custom` proxy with the protocol
+    /// `https` may be from. Default: those that the machine trusts.
+    ca_bundle: Option<String>,
     /// Two letters, of ISO 3166-1. Default for `datacenter` and `isp`: `US`.
     country: Option<String>,
     /// Two letters. For `residential` and `mobile`.
@@ -157,9 +163,9 @@ struct ConfigInput {
 
 impl From<ConfigInput> for ProxyConfigRequest {
     fn from(config: ConfigInput) -> Self {
-        let ConfigInput { host, port, username, password, country, state, city, zip, asn, os } = config;
+        let ConfigInput { host, port, username, password, ca_bundle, country, state, city, zip, asn, os } = config;
         let exit = Exit { country, state, city, zip, asn, os };
-        Self { host, port, username, password: password.map(Into::into), exit }
+        Self { host, port, username, password: password.map(Into::into), ca_bundle, exit }
     }
 }
 

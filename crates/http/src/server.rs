@@ -39,6 +39,7 @@ use crate::{
     rate::{AddressRate, Rate},
     request_heads::Heads,
     routes,
+    spool::Spool,
     state::{Api, Config, Services},
     ui::SignIns,
     webdriver::ClassicSessions,
@@ -144,6 +145,7 @@ fn build_api(config: Config, services: Services, local: std::net::SocketAddr) ->
         ),
         sign_ins: SignIns::new(),
         classic_sessions: ClassicSessions::default(),
+        spool: Spool::new(config.spool_directory),
         services: Arc::new(services),
         draining: Arc::default(),
     }

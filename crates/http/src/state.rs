@@ -1,6 +1,6 @@
 //! Configuration and services of the server, supplied by the program that starts it.
 
-use std::{net::IpAddr, num::NonZeroU32, sync::Arc};
+use std::{net::IpAddr, num::NonZeroU32, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use casement_domain::{
@@ -42,6 +42,7 @@ use crate::{
     pool_status::PoolStatusSource,
     rate::{AddressRate, Rate},
     relay::BrowserConnector,
+    spool::Spool,
     tls::ServerCertificate,
     token::SessionTokens,
     ui::SignIns,
@@ -69,6 +70,8 @@ pub struct Config {
     pub refused_limit: NonZeroU32,
     /// The number of threads that serve connections. 2 to 4 suffice, because most of the work happens elsewhere.
     pub workers: usize,
+    /// A directory on a disk, where uploaded files wait for the rest of their form. The files have no names.
+    pub spool_directory: PathBuf,
 }
 
 /// Creates connectors to the browsers of sessions.
@@ -212,6 +215,7 @@ pub(crate) struct Api {
     pub(crate) refused: AddressRate,
     pub(crate) sign_ins: SignIns,
     pub(crate) classic_sessions: ClassicSessions,
+    pub(crate) spool: Spool,
     pub(crate) draining: Arc<std::sync::atomic::AtomicBool>,
 }
 

@@ -11,7 +11,7 @@ use casement_domain::browser::{BrowserPolicy, Locale, StartUrl, TimeZone};
 use casement_domain::deployment::PackagePath;
 use casement_domain::login_page::HostPattern;
 use casement_domain::name::{LabelName, SlugName};
-use casement_domain::proxy::BypassHost;
+use casement_domain::proxy::{BypassHost, CaBundle};
 use casement_domain::session::Tags;
 use casement_domain::telemetry::{Capture, Category, Delivery};
 use diesel::deserialize::{self, FromSql, FromSqlRow};
@@ -134,6 +134,7 @@ texts_of_enums!(
     auth_connection::FlowStatus,
     auth_connection::FlowStep,
     browser::BrowserState,
+    credential::TotpAlgorithm,
     credential_provider::ProviderType,
     deployment::DeploymentStatus,
     invocation::InvocationStatus,
@@ -168,7 +169,7 @@ macro_rules! parsed_texts {
         }
     )+};
 }
-parsed_texts!(BypassHost, LabelName, Locale, PackagePath, SlugName, StartUrl, TimeZone, Url);
+parsed_texts!(BypassHost, CaBundle, LabelName, Locale, PackagePath, SlugName, StartUrl, TimeZone, Url);
 
 impl ColumnValue for HostPattern {
     type Raw = String;

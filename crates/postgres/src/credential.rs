@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use casement_domain::credential::{
     Credential, CredentialChange, CredentialFilter, CredentialRepository, CredentialSecret, CredentialStored,
-    CredentialUpdated, MAX_VALUES, SealedSecret, SealedSecrets,
+    CredentialUpdated, MAX_VALUES, SealedSecret, SealedSecrets, SealedTotp, TotpAlgorithm, TotpOptions, TotpParameters,
 };
 use casement_domain::name::LabelName;
 use casement_domain::organization::{Limit, admit_one};
@@ -41,8 +41,43 @@ row! {
         sso_provider: Option<String>,
         #[diesel(select_expression = credentials::sealed_totp.is_not_null())]
         has_totp_secret: bool,
+        #[diesel(embed)]
+        totp: TotpColumns,
         created_at: OffsetDateTime,
         updated_at: OffsetDateTime,
+    }
+}
+
+row! {
+    #[derive(Debug, Queryable, Selectable, Clone, Copy, Default, Insertable)]
+    #[diesel(table_name = credentials, check_for_backend(diesel::pg::Pg))]
+    /// The parameters of one-time codes; those that are null are the default ones.
+    struct TotpColumns {
+        totp_algorithm: Option<Column<TotpAlgorithm>>,
+        totp_digits: Option<Column<u16>>,
+        totp_period_seconds: Option<Column<u16>>,
+    }
+}
+
+impl TotpColumns {
+    fn of(totp: Option<&SealedTotp>) -> Self {
+        let Some(TotpParameters { algorithm, digits, period_seconds }) = totp.map(|totp| totp.parameters) else {
+            return Self::default();
+        };
+        Self {
+            totp_algorithm: Some(Column(algorithm)),
+            totp_digits: Some(Column(digits)),
+            totp_period_seconds: Some(Column(period_seconds)),
+        }
+    }
+
+    fn parameters(self) -> TotpParameters {
+        let given = TotpOptions {
+            algorithm: self.totp_algorithm.map(|column| column.0),
+            digits: self.totp_digits.map(|column| column.0),
+            period_seconds: self.totp_period_seconds.map(|column| column.0),
+        };
+        given.over(TotpParameters::default())
     }
 }
 
@@ -70,7 +105,7 @@ async fn complete(connection: &mut AsyncPgConnection, rows: Vec<CredentialRow>) 
             domain: row.domain,
             sso_provider: row.sso_provider,
             value_keys,
-            has_totp_secret: row.has_totp_secret,
+            totp: row.has_totp_secret.then(|| row.totp.parameters()),
             created_at: row.created_at,
             updated_at: row.updated_at,
         }
@@ -121,6 +156,9 @@ struct RowChange<'a> {
     name: Option<&'a str>,
     sso_provider: Option<Option<&'a str>>,
     sealed_totp: Option<Option<&'a [u8]>>,
+    totp_algorithm: Option<Option<Column<TotpAlgorithm>>>,
+    totp_digits: Option<Option<Column<u16>>>,
+    totp_period_seconds: Option<Option<Column<u16>>>,
     updated_at: OffsetDateTime,
 }
 
@@ -146,7 +184,8 @@ pub(crate) async fn insert(
         credentials::name.eq(credential.name.as_str()),
         credentials::domain.eq(&credential.domain),
         credentials::sso_provider.eq(&credential.sso_provider),
-        credentials::sealed_totp.eq(&secrets.totp),
+        credentials::sealed_totp.eq(secrets.totp.as_ref().map(|totp| totp.sealed.as_slice())),
+        TotpColumns::of(secrets.totp.as_ref()),
         credentials::created_at.eq(credential.created_at),
         credentials::updated_at.eq(credential.updated_at),
     );
@@ -182,10 +221,15 @@ pub(crate) async fn set(
     let forgotten = values.filter(credential_values::name.eq_any(&change.remove));
     diesel::delete(forgotten).execute(connection).await?;
     put_values(connection, id, &change.values).await?;
+    let totp = change.totp.as_ref().map(Option::as_ref);
+    let columns = totp.map(TotpColumns::of);
     let changed = RowChange {
         name: change.name.as_ref().map(LabelName::as_str),
         sso_provider: change.sso_provider.as_ref().map(Option::as_deref),
-        sealed_totp: change.totp.as_ref().map(Option::as_deref),
+        sealed_totp: totp.map(|totp| totp.map(|totp| totp.sealed.as_slice())),
+        totp_algorithm: columns.map(|columns| columns.totp_algorithm),
+        totp_digits: columns.map(|columns| columns.totp_digits),
+        totp_period_seconds: columns.map(|columns| columns.totp_period_seconds),
         updated_at: at,
     };
     let changed = diesel::update(row).set(changed).returning(CredentialRow::as_select());
@@ -225,9 +269,12 @@ impl CredentialRepository for PgCredentials {
     async fn secrets(&self, id: CredentialId) -> Result<Option<SealedSecrets>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let id = Column(id);
-            let row = credentials::table.find(id).select(credentials::sealed_totp);
+            let row = credentials::table.find(id).select((credentials::sealed_totp, TotpColumns::as_select()));
             // Locked, so that both reads see the same state.
-            let Some(totp) = row.for_share().get_result(connection).await.optional()? else { return Ok(None) };
+            let row: Option<(Option<Vec<u8>>, TotpColumns)> =
+                row.for_share().get_result(connection).await.optional()?;
+            let Some((sealed, columns)) = row else { return Ok(None) };
+            let totp = sealed.map(|sealed| SealedTotp { sealed, parameters: columns.parameters() });
             let values = credential_values::table.filter(credential_values::credential_id.eq(id));
             let values = values.select((credential_values::name, credential_values::sealed));
             let values: Vec<(String, Vec<u8>)> = values.load(connection).await?;

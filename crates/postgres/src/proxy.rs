@@ -5,8 +5,8 @@ use casement_domain::name::LabelName;
 use casement_domain::organization::{Limit, admit_one};
 use casement_domain::page::{Listed, Page};
 use casement_domain::proxy::{
-    BypassHost, Exit, ExitMember, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted, ProxyFailure, ProxyFilter,
-    ProxyProtocol, ProxyRepository, ProxyStatus, ProxyStored, ProxyType,
+    BypassHost, CaBundle, Exit, ExitMember, OwnProxy, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted, ProxyFailure,
+    ProxyFilter, ProxyProtocol, ProxyRepository, ProxyStatus, ProxyStored, ProxyType,
 };
 use casement_domain::sealing::KeyId;
 use casement_domain::{ProjectId, ProxyId, StoreError};
@@ -54,15 +54,21 @@ row! {
         username: Option<String>,
         sealed_password: Option<Vec<u8>>,
         exit: Option<Column<Exit>>,
+        ca_bundle: Option<Column<CaBundle>>,
     }
 }
 
 impl Stored<ProxyConfig> for ConfigColumns {
     fn of(config: &ProxyConfig) -> Self {
         match config.clone() {
-            ProxyConfig::Own(OwnProxy { host, port, username, password }) => {
-                Self { host: Some(host), port: Some(Column(port)), username, sealed_password: password, exit: None }
-            }
+            ProxyConfig::Own(OwnProxy { host, port, username, password, ca_bundle }) => Self {
+                host: Some(host),
+                port: Some(Column(port)),
+                username,
+                sealed_password: password,
+                exit: None,
+                ca_bundle: ca_bundle.map(Column),
+            },
             ProxyConfig::Rented(exit) => Self { exit: Some(Column(exit)), ..Self::default() },
         }
     }
@@ -72,7 +78,8 @@ impl Stored<ProxyConfig> for ConfigColumns {
             (Some(Column(exit)), ..) => Ok(ProxyConfig::Rented(exit)),
             (None, Some(host), Some(Column(port))) => {
                 let (username, password) = (self.username, self.sealed_password);
-                Ok(ProxyConfig::Own(OwnProxy { host, port, username, password }))
+                let ca_bundle = self.ca_bundle.map(|column| column.0);
+                Ok(ProxyConfig::Own(OwnProxy { host, port, username, password, ca_bundle }))
             }
             (None, ..) => Err(BadRow::new("proxies.host", "none")),
         }

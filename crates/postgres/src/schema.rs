@@ -335,6 +335,7 @@ diesel::table! {
         deleted_at -> Nullable<Timestamptz>,
         exit -> Nullable<Jsonb>,
         failure -> Nullable<Text>,
+        ca_bundle -> Nullable<Text>,
     }
 }
 
@@ -376,6 +377,9 @@ diesel::table! {
         sealed_totp -> Nullable<Bytea>,
         created_at -> Timestamptz,
         updated_at -> Timestamptz,
+        totp_algorithm -> Nullable<Text>,
+        totp_digits -> Nullable<Int4>,
+        totp_period_seconds -> Nullable<Int4>,
     }
 }
 

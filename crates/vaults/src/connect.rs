@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::CredentialProviderId;
+use casement_domain::credential::TotpSecret;
 use casement_domain::credential_provider::{
-    CredentialStore, ItemSecrets, OneTime, OneTimeSecret, OpenProvider, ProviderFault, ProviderItem, ProviderVault,
-    StorePlace,
+    CredentialStore, ItemSecrets, OneTime, OpenProvider, ProviderFault, ProviderItem, ProviderVault, StorePlace,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use time::OffsetDateTime;
@@ -183,7 +183,7 @@ fn given(value: Option<SecretString>) -> Option<SecretString> {
 
 /// Returns the secret rather than the server's current code, because a code may have expired when it is typed.
 fn one_time(value: Option<SecretString>, code: Option<SecretString>) -> Option<OneTime> {
-    let secret = given(value).and_then(|value| OneTimeSecret::parse(&value));
+    let secret = given(value).and_then(|value| TotpSecret::parse(value.expose_secret()).ok());
     let code = given(code).filter(|code| code.expose_secret().bytes().all(|byte| byte.is_ascii_alphanumeric()));
     secret.map(OneTime::Secret).or(code.map(OneTime::Code))
 }

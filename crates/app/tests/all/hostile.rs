@@ -46,6 +46,34 @@ fn key(server: &Server, flags: &[&str]) -> anyhow::Result<String> {
 }
 
 #[test]
+fn no_offset_and_no_limit_of_a_list_makes_the_server_fail() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let document = Request::new("GET", "/openapi.json").send(server.address())?.expect(200)?.json()?;
+    let mut lists = 0;
+    for (path, item) in document["paths"].as_object().context("no paths")? {
+        let parameters = item["get"]["parameters"].as_array();
+        if !parameters.is_some_and(|all| all.iter().any(|parameter| parameter["name"] == "offset")) {
+            continue;
+        }
+        lists += 1;
+        for (query, pages) in [
+            ("offset=9223372036854775807", true),
+            ("offset=9223372036854775807&limit=100", true),
+            ("offset=9223372036854775808", true),
+            ("offset=-1", false),
+            ("limit=9223372036854775807", false),
+            ("limit=-9223372036854775808", false),
+        ] {
+            let answer = server.get(&format!("{}?{query}", filled(path, "none")))?;
+            let expected = if path.contains('{') { [400, 404] } else { [if pages { 200 } else { 400 }; 2] };
+            assert!(expected.contains(&answer.status), "{path}?{query}: {}", answer.text());
+        }
+    }
+    ensure!(lists >= 12, "only {lists} lists have an offset");
+    Ok(())
+}
+
+#[test]
 fn every_operation_refuses_a_request_without_a_valid_key() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     let revoked = key(server, &[])?;

@@ -49,5 +49,5 @@ saw = {
 call("delete", "shop")
 saw["gone"] = refused(lambda: call("retrieve", made.id))
 saw["called"] = f"{len(called)} of 6"
-call("create", name="kept", domain="kept.example", values={"password": "hunter2-to-be-kept"}, totp_secret="GEZDGNBV")
+call("create", name="kept", domain="kept.example", values={"password": "hunter2-to-be-kept"}, totp_secret="GEZDGNBVGY3TQOJQ")
 print(json.dumps(saw))

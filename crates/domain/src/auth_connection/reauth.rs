@@ -91,7 +91,7 @@ fn obstacle(need: &FlowRequirement, known: Option<&Credential>) -> Option<Reauth
         FlowRequirement::SmsCode => Some(ReauthReason::RequiresSmsCode),
         FlowRequirement::EmailCode => Some(ReauthReason::RequiresEmailCode),
         FlowRequirement::Totp | FlowRequirement::OtherCode
-            if known.is_some_and(|credential| !credential.has_totp_secret) =>
+            if known.is_some_and(|credential| credential.totp.is_none()) =>
         {
             Some(ReauthReason::RequiresTotpWithoutSecret)
         }

@@ -6,13 +6,15 @@ mod ports;
 mod service;
 mod site;
 mod totp;
+mod totp_text;
 
 pub(crate) use input::parse_domain;
-pub use input::{CredentialUpdate, NewCredential};
-pub use model::{Credential, CredentialChange, CredentialSecret, MAX_VALUES, PlainSecrets, SealedSecrets};
+pub use input::{CredentialUpdate, NewCredential, TotpRequest};
+pub use model::{Credential, CredentialChange, CredentialSecret, MAX_VALUES, PlainSecrets, SealedSecrets, SealedTotp};
 #[cfg(feature = "mocks")]
 pub use ports::MockCredentialRepository;
 pub use ports::{CredentialFilter, CredentialRepository, CredentialStored, CredentialUpdated, SealedSecret};
 pub use service::{CredentialDeps, CredentialError, Credentials, NoTotpSecret};
 pub use site::{Route, Sites};
-pub use totp::{TotpCode, TotpSecret};
+pub use totp::{TotpAlgorithm, TotpCode, TotpParameters, TotpSecret};
+pub use totp_text::{TotpOptions, TotpText};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use secrecy::SecretString;
 use time::OffsetDateTime;
 
-use super::TotpSecret;
+use super::{TotpParameters, TotpSecret};
 use crate::ids::{CredentialId, ProjectId};
 use crate::name::LabelName;
 
@@ -27,8 +27,8 @@ pub struct Credential {
     pub sso_provider: Option<String>,
     /// The names of the values, sorted.
     pub value_keys: Vec<String>,
-    /// True if the credential has a secret of one-time codes.
-    pub has_totp_secret: bool,
+    /// The parameters of its one-time codes, if it has a secret of them.
+    pub totp: Option<TotpParameters>,
     /// The time of creation.
     pub created_at: OffsetDateTime,
     /// The time of the last change.
@@ -61,7 +61,16 @@ pub struct SealedSecrets {
     /// The values by name.
     pub values: BTreeMap<String, Vec<u8>>,
     /// The secret of one-time codes.
-    pub totp: Option<Vec<u8>>,
+    pub totp: Option<SealedTotp>,
+}
+
+/// A sealed secret of one-time codes, with their parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealedTotp {
+    /// The bytes of the secret, sealed.
+    pub sealed: Vec<u8>,
+    /// The parameters, which are no secret.
+    pub parameters: TotpParameters,
 }
 
 /// A change of a credential. `None` leaves a field unchanged.
@@ -75,8 +84,8 @@ pub struct CredentialChange {
     pub remove: Vec<String>,
     /// The values to set, sealed.
     pub values: BTreeMap<String, Vec<u8>>,
-    /// The new secret of one-time codes, sealed, or none.
-    pub totp: Option<Option<Vec<u8>>>,
+    /// The new secret of one-time codes, or none.
+    pub totp: Option<Option<SealedTotp>>,
 }
 
 /// The decrypted secrets of a credential. `Debug` does not show them.

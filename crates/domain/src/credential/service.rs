@@ -8,7 +8,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::input::too_many;
 use super::{
     Credential, CredentialChange, CredentialFilter, CredentialRepository, CredentialSecret, CredentialStored,
-    CredentialUpdate, CredentialUpdated, NewCredential, PlainSecrets, SealedSecrets, TotpCode, TotpSecret,
+    CredentialUpdate, CredentialUpdated, NewCredential, PlainSecrets, SealedSecrets, SealedTotp, TotpCode,
+    TotpParameters, TotpRequest, TotpSecret,
 };
 use crate::access::Scope;
 use crate::auth_connection::CollectedCredential;
@@ -92,9 +93,10 @@ impl Credentials {
         scope.writable()?;
         let id = CredentialId::mint(self.deps.ids.as_ref());
         let now = self.deps.clock.now();
+        let totp = new.totp.map(|text| text.secret(TotpParameters::default()));
         let secrets = SealedSecrets {
             values: self.seal_values(id, &new.values)?,
-            totp: new.totp.as_ref().map(|secret| self.seal_totp(id, secret)).transpose()?,
+            totp: totp.as_ref().map(|secret| self.seal_totp(id, secret)).transpose()?,
         };
         let credential = Credential {
             id,
@@ -103,11 +105,11 @@ impl Credentials {
             domain: new.domain,
             sso_provider: new.sso_provider,
             value_keys: secrets.values.keys().cloned().collect(),
-            has_totp_secret: secrets.totp.is_some(),
+            totp: totp.as_ref().map(TotpSecret::parameters),
             created_at: now,
             updated_at: now,
         };
-        Ok((credential, secrets, new.totp))
+        Ok((credential, secrets, totp))
     }
 
     /// Returns the values of a login as a new credential, which is stored with the end of the login.
@@ -128,7 +130,7 @@ impl Credentials {
         values: BTreeMap<String, SecretString>,
     ) -> Result<CollectedCredential, CredentialError> {
         scope.writable()?;
-        let update = CredentialUpdate::parse(None, None, None, Some(values), None)?;
+        let update = CredentialUpdate::parse(None, None, TotpRequest::default(), Some(values), None)?;
         let values = self.seal_values(id, &update.values)?;
         Ok(CollectedCredential::Changed { id, change: CredentialChange { values, ..CredentialChange::default() } })
     }
@@ -166,20 +168,24 @@ impl Credentials {
         update: CredentialUpdate,
     ) -> Result<(Credential, Option<TotpCode>), CredentialError> {
         scope.writable()?;
-        let Credential { id, .. } = self.get(scope, which).await?;
+        let Credential { id, totp: present, .. } = self.get(scope, which).await?;
         let now = self.deps.clock.now();
+        // A new secret alone keeps the parameters of the present one; a URI is complete.
+        let totp = update.totp.map(|text| {
+            let text = text?;
+            let base = present.filter(|_| !text.is_uri).unwrap_or_default();
+            Some(text.secret(base))
+        });
         let seal = |secret: &TotpSecret| self.seal_totp(id, secret);
         let change = CredentialChange {
             sso_provider: update.sso_provider,
             remove: update.remove,
             values: self.seal_values(id, &update.values)?,
-            totp: update.totp.as_ref().map(|secret| secret.as_ref().map(seal).transpose()).transpose()?,
+            totp: totp.as_ref().map(|secret| secret.as_ref().map(seal).transpose()).transpose()?,
             name: update.name,
         };
         match self.deps.credentials.update(id, &change, now).await? {
-            CredentialUpdated::Yes(credential) => {
-                Ok((*credential, update.totp.flatten().map(|secret| secret.code(now))))
-            }
+            CredentialUpdated::Yes(credential) => Ok((*credential, totp.flatten().map(|secret| secret.code(now)))),
             CredentialUpdated::NameTaken => {
                 Err(name_taken(change.name.as_ref().map(|name| name.as_str()).unwrap_or_default()).into())
             }
@@ -207,8 +213,7 @@ impl Credentials {
         let secrets = self.deps.credentials.secrets(id).await?;
         let secrets = secrets.ok_or_else(|| not_found(which))?;
         let sealed = secrets.totp.ok_or_else(|| NoTotpSecret(which.to_owned()))?;
-        let clear = self.deps.sealer.open(&Credential::place(id, &CredentialSecret::Totp), &sealed)?;
-        Ok(TotpSecret::from_bytes(clear).code(self.deps.clock.now()))
+        Ok(self.open_totp(id, &sealed)?.code(self.deps.clock.now()))
     }
 
     /// Returns the decrypted secrets of a credential, for a login that types them; `None` if it does not exist.
@@ -224,13 +229,7 @@ impl Credentials {
             let text = std::str::from_utf8(clear.expose_secret()).map_err(|_| SealError::Damaged)?;
             values.insert(name.clone(), SecretString::from(text));
         }
-        let totp = match &secrets.totp {
-            Some(sealed) => {
-                let clear = self.deps.sealer.open(&Credential::place(id, &CredentialSecret::Totp), sealed)?;
-                Some(TotpSecret::from_bytes(clear))
-            }
-            None => None,
-        };
+        let totp = secrets.totp.as_ref().map(|sealed| self.open_totp(id, sealed)).transpose()?;
         Ok(Some(PlainSecrets { values, totp }))
     }
 
@@ -268,8 +267,14 @@ impl Credentials {
         values.iter().map(seal).collect()
     }
 
-    fn seal_totp(&self, id: CredentialId, secret: &TotpSecret) -> Result<Vec<u8>, SealError> {
-        self.deps.sealer.seal(&Credential::place(id, &CredentialSecret::Totp), secret.bytes())
+    fn seal_totp(&self, id: CredentialId, secret: &TotpSecret) -> Result<SealedTotp, SealError> {
+        let sealed = self.deps.sealer.seal(&Credential::place(id, &CredentialSecret::Totp), secret.bytes())?;
+        Ok(SealedTotp { sealed, parameters: secret.parameters() })
+    }
+
+    fn open_totp(&self, id: CredentialId, totp: &SealedTotp) -> Result<TotpSecret, SealError> {
+        let clear = self.deps.sealer.open(&Credential::place(id, &CredentialSecret::Totp), &totp.sealed)?;
+        Ok(TotpSecret::new(clear, totp.parameters))
     }
 }
 

@@ -1,20 +1,61 @@
-//! One-time codes by RFC 6238: SHA-1, six digits, thirty seconds.
+//! One-time codes by RFC 6238.
 
 use std::fmt;
 
 use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 use time::{Duration, OffsetDateTime};
-use totp_rs::{Builder, Secret};
+use totp_rs::{Algorithm, Builder};
 
-use crate::field::{FieldCode, InvalidValue, check_max_length};
+use crate::text_enum::text_enum;
 
-const STEP: i64 = 30;
-/// The maximum number of characters of the text of a secret, including blanks.
-const MAX_BYTES: usize = 1024;
+text_enum! {
+    /// The hash function of one-time codes.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum TotpAlgorithm {
+        /// SHA-1, which nearly all sites use.
+        #[default]
+        Sha1 => "SHA1",
+        /// SHA-256.
+        Sha256 => "SHA256",
+        /// SHA-512.
+        Sha512 => "SHA512",
+    }
+}
 
-/// The secret of one-time codes.
+impl From<TotpAlgorithm> for Algorithm {
+    fn from(algorithm: TotpAlgorithm) -> Self {
+        match algorithm {
+            TotpAlgorithm::Sha1 => Self::SHA1,
+            TotpAlgorithm::Sha256 => Self::SHA256,
+            TotpAlgorithm::Sha512 => Self::SHA512,
+        }
+    }
+}
+
+/// The parameters of one-time codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TotpParameters {
+    /// The hash function.
+    pub algorithm: TotpAlgorithm,
+    /// The number of digits of a code, 6 to 8.
+    pub digits: u16,
+    /// The number of seconds for which a code is valid, 1 to 300.
+    pub period_seconds: u16,
+}
+
+impl Default for TotpParameters {
+    /// SHA-1, six digits, thirty seconds.
+    fn default() -> Self {
+        Self { algorithm: TotpAlgorithm::Sha1, digits: 6, period_seconds: 30 }
+    }
+}
+
+/// The secret of one-time codes, with their parameters.
 #[derive(Clone)]
-pub struct TotpSecret(SecretSlice<u8>);
+pub struct TotpSecret {
+    bytes: SecretSlice<u8>,
+    parameters: TotpParameters,
+}
 
 impl fmt::Debug for TotpSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,7 +66,7 @@ impl fmt::Debug for TotpSecret {
 /// A one-time code with its expiry.
 #[derive(Clone)]
 pub struct TotpCode {
-    /// The code: six digits, or up to eight for a secret of a credential provider.
+    /// The code: six to eight digits.
     pub code: SecretString,
     /// The time from which the next code is valid.
     pub expires_at: OffsetDateTime,
@@ -38,49 +79,38 @@ impl fmt::Debug for TotpCode {
 }
 
 impl TotpSecret {
-    /// Parses a secret as sites show it: base 32 in either case. Blanks, hyphens and the padding at the end are
-    /// ignored.
-    ///
-    /// # Errors
-    /// Returns the rule that the text breaks; the text is not repeated.
-    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
-        check_max_length(text, MAX_BYTES)?;
-        let plain: SecretString = text
-            .chars()
-            .filter(|c| !c.is_whitespace() && *c != '-')
-            .map(|c| c.to_ascii_uppercase())
-            .collect::<String>()
-            .trim_end_matches('=')
-            .into();
-        let bytes = Secret::try_from_base32(plain.expose_secret()).map_err(|_| {
-            InvalidValue::new(FieldCode::InvalidFormat, "must be base 32: the letters A to Z and the digits 2 to 7")
-        })?;
-        if bytes.as_bytes().is_empty() {
-            return Err(InvalidValue::new(FieldCode::TooShort, "must not be empty"));
-        }
-        Ok(Self::from_bytes(bytes.as_bytes().to_vec().into()))
-    }
-
     /// Creates the secret from its bytes.
     #[must_use]
-    pub fn from_bytes(bytes: SecretSlice<u8>) -> Self {
-        Self(bytes)
+    pub fn new(bytes: SecretSlice<u8>, parameters: TotpParameters) -> Self {
+        Self { bytes, parameters }
     }
 
     /// Returns the bytes, to be sealed.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        self.0.expose_secret()
+        self.bytes.expose_secret()
+    }
+
+    /// Returns the parameters of the codes.
+    #[must_use]
+    pub fn parameters(&self) -> TotpParameters {
+        self.parameters
     }
 
     /// Returns the code that is valid at `at`.
     #[must_use]
     pub fn code(&self, at: OffsetDateTime) -> TotpCode {
+        let TotpParameters { algorithm, digits, period_seconds } = self.parameters;
         let seconds = at.unix_timestamp().max(0);
-        let codes = Builder::new().with_secret(self.bytes()).build_noncompliant();
+        let codes = Builder::new()
+            .with_secret(self.bytes())
+            .with_algorithm(algorithm.into())
+            .with_digits(u8::try_from(digits).unwrap_or(u8::MAX))
+            .with_step_duration(u64::from(period_seconds))
+            .build_noncompliant();
         let code = codes.generate(seconds.unsigned_abs()).to_string().into();
-        let left = STEP - seconds % STEP;
-        let expires_at = at.replace_nanosecond(0).unwrap_or(at) + Duration::seconds(left);
+        let period = i64::from(period_seconds);
+        let expires_at = at.replace_nanosecond(0).unwrap_or(at) + Duration::seconds(period - seconds % period);
         TotpCode { code, expires_at }
     }
 }
@@ -89,59 +119,54 @@ impl TotpSecret {
 mod tests {
     use super::*;
 
+    fn secret(bytes: &[u8], parameters: TotpParameters) -> TotpSecret {
+        TotpSecret::new(bytes.to_vec().into(), parameters)
+    }
+
     fn code(secret: &TotpSecret, seconds: i64) -> String {
         let at = OffsetDateTime::from_unix_timestamp(seconds).expect("a moment");
         secret.code(at).code.expose_secret().to_owned()
     }
 
-    /// The vectors of RFC 6238, appendix B, for SHA-1. A code of six digits is the end of the code of eight digits.
+    /// The vectors of RFC 6238, appendix B: each algorithm with a secret of its own length, eight digits. A code of fewer
+    /// digits is the end of the code of eight digits.
     #[test]
     fn the_codes_are_those_of_the_rfc() {
-        let secret = TotpSecret::from_bytes(b"12345678901234567890".to_vec().into());
-        for (seconds, expected) in [
-            (59, "94287082"),
-            (1_111_111_109, "07081804"),
-            (1_111_111_111, "14050471"),
-            (1_234_567_890, "89005924"),
-            (2_000_000_000, "69279037"),
-            (20_000_000_000, "65353130"),
+        let digits = b"12345678901234567890".repeat(4);
+        for (algorithm, length, codes) in [
+            (TotpAlgorithm::Sha1, 20, ["94287082", "07081804", "14050471", "89005924", "69279037", "65353130"]),
+            (TotpAlgorithm::Sha256, 32, ["46119246", "68084774", "67062674", "91819424", "90698825", "77737706"]),
+            (TotpAlgorithm::Sha512, 64, ["90693936", "25091201", "99943326", "93441116", "38618901", "47863826"]),
         ] {
-            assert_eq!(code(&secret, seconds), expected[2..], "at {seconds}");
+            let moments = [59, 1_111_111_109, 1_111_111_111, 1_234_567_890, 2_000_000_000, 20_000_000_000];
+            for (seconds, expected) in moments.into_iter().zip(codes) {
+                for digits_of_code in [6, 7, 8] {
+                    let parameters = TotpParameters { algorithm, digits: digits_of_code, ..TotpParameters::default() };
+                    let secret = secret(&digits[..length], parameters);
+                    let expected = &expected[8 - usize::from(digits_of_code)..];
+                    assert_eq!(code(&secret, seconds), expected, "{algorithm:?} at {seconds}");
+                }
+            }
         }
     }
 
     #[test]
-    fn a_secret_is_read_as_sites_show_it() {
-        let plain = TotpSecret::parse("GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ").expect("a secret");
-        assert_eq!(plain.bytes(), b"12345678901234567890");
-        for shown in ["gezd gnbv gy3t qojq gezd gnbv gy3t qojq", " GEZDGNBV-GY3TQOJQ-GEZDGNBV-GY3TQOJQ== "] {
-            assert_eq!(TotpSecret::parse(shown).expect(shown).bytes(), plain.bytes());
+    fn a_code_holds_until_the_end_of_its_period() {
+        let secret_of = |period_seconds| {
+            secret(b"12345678901234567890", TotpParameters { period_seconds, ..TotpParameters::default() })
+        };
+        for (period, seconds, expires) in [(30, 59, 60), (30, 60, 90), (60, 61, 120), (1, 7, 8)] {
+            let at = OffsetDateTime::from_unix_timestamp(seconds).expect("a moment") + Duration::nanoseconds(999);
+            let code = secret_of(period).code(at);
+            assert_eq!((code.expires_at.unix_timestamp(), code.expires_at.nanosecond()), (expires, 0), "{period}");
         }
-        for (text, code) in [
-            ("", FieldCode::TooShort),
-            (" = ", FieldCode::TooShort),
-            ("0189", FieldCode::InvalidFormat),
-            ("GEZD!", FieldCode::InvalidFormat),
-            (&*"A".repeat(1025), FieldCode::TooLong),
-        ] {
-            assert_eq!(TotpSecret::parse(text).expect_err(text).code, code, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_code_holds_until_the_next_full_half_minute() {
-        let secret = TotpSecret::parse("GEZDGNBV").expect("a secret");
-        let at = OffsetDateTime::from_unix_timestamp_nanos(59_999_999_999).expect("a moment");
-        assert_eq!(secret.code(at).expires_at.unix_timestamp(), 60);
-        assert_eq!(secret.code(at).expires_at.nanosecond(), 0);
-        let at = OffsetDateTime::from_unix_timestamp(60).expect("a moment");
-        assert_eq!(secret.code(at).expires_at.unix_timestamp(), 90);
-        assert_ne!(code(&secret, 59), code(&secret, 60));
+        assert_ne!(code(&secret_of(30), 59), code(&secret_of(30), 60));
+        assert_eq!(code(&secret_of(60), 59), code(&secret_of(60), 0));
     }
 
     #[test]
     fn neither_is_shown_by_mistake() {
-        let secret = TotpSecret::parse("GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ").expect("a secret");
+        let secret = secret(b"12345678901234567890", TotpParameters::default());
         let at = OffsetDateTime::from_unix_timestamp(59).expect("a moment");
         assert!(!format!("{:?} {:?}", secret, secret.code(at)).contains("287082"));
     }

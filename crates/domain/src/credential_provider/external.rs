@@ -28,25 +28,19 @@ impl ExternalCredentials for CredentialProviders {
             ExternalWanted::Domain(domain) => Lookup::Domain(domain),
         };
         let found = self.find(scope, provider, what).await.map_err(|error| error.to_string())?;
-        Ok(found.map(|login| self.given(login.secrets, login.item.sites)))
+        Ok(found.map(|login| given(login.secrets, login.item.sites)))
     }
 }
 
-impl CredentialProviders {
-    /// Converts the secrets of an item into the fields of a login flow.
-    fn given(&self, secrets: ItemSecrets, sites: Sites) -> ExternalLogin {
-        let ItemSecrets { username, password, one_time, mut values } = secrets;
-        let named = [("username", username), ("password", password)];
-        values.extend(named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
-        let (totp, totp_code) = match one_time {
-            Some(OneTime::Secret(secret)) => match secret.ordinary() {
-                Some(totp) => (Some(totp), None),
-                // A flow computes standard codes only, so other codes are computed here.
-                None => (None, Some(secret.code(self.deps.clock.now()).code)),
-            },
-            Some(OneTime::Code(code)) => (None, Some(code)),
-            None => (None, None),
-        };
-        ExternalLogin { values, totp, totp_code, sites }
-    }
+/// Converts the secrets of an item into the fields of a login flow.
+fn given(secrets: ItemSecrets, sites: Sites) -> ExternalLogin {
+    let ItemSecrets { username, password, one_time, mut values } = secrets;
+    let named = [("username", username), ("password", password)];
+    values.extend(named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    let (totp, totp_code) = match one_time {
+        Some(OneTime::Secret(secret)) => (Some(secret), None),
+        Some(OneTime::Code(code)) => (None, Some(code)),
+        None => (None, None),
+    };
+    ExternalLogin { values, totp, totp_code, sites }
 }

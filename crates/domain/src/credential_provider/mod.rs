@@ -7,7 +7,6 @@ mod external;
 mod input;
 mod lookup;
 mod model;
-mod one_time;
 mod ports;
 mod service;
 
@@ -16,7 +15,6 @@ pub use lookup::{FindError, FoundLogin, Lookup};
 pub use model::{
     CredentialProvider, ONEPASSWORD, ProviderChange, ProviderItem, ProviderPlace, ProviderType, ProviderVault,
 };
-pub use one_time::OneTimeSecret;
 pub use ports::{
     CredentialProviderRepository, CredentialStore, ItemSecrets, OneTime, OpenProvider, ProviderDeleted, ProviderFault,
     ProviderStored, ProviderUpdated, StorePlace,

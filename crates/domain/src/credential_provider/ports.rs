@@ -9,7 +9,8 @@ use secrecy::SecretString;
 use time::{Duration, OffsetDateTime};
 use url::Url;
 
-use super::{CredentialProvider, OneTimeSecret, ProviderChange, ProviderItem, ProviderVault};
+use super::{CredentialProvider, ProviderChange, ProviderItem, ProviderVault};
+use crate::credential::TotpSecret;
 use crate::ids::{CredentialProviderId, OrganizationId, ProjectId};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
@@ -181,7 +182,7 @@ pub enum ProviderFault {
 #[derive(Clone, Debug)]
 pub enum OneTime {
     /// A secret of which codes are computed.
-    Secret(OneTimeSecret),
+    Secret(TotpSecret),
     /// A code that the provider has just computed.
     Code(SecretString),
 }

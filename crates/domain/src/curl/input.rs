@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::CurlRequest;
-use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, check_max_bytes, required, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, check_max_bytes, within};
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 const MAX_URL: usize = 16 << 10;
@@ -107,6 +107,21 @@ const PRIVATE_HEADERS: [&str; 33] = [
     "x-webauth-",
 ];
 
+/// A request that is passed on to a target.
+#[derive(Debug, Default)]
+pub struct RawRequest<'a> {
+    /// The parameters that are added to the query of the URL.
+    pub query: &'a [(String, String)],
+    /// The method.
+    pub method: String,
+    /// All headers of the request.
+    pub headers: Vec<(String, String)>,
+    /// The body; empty for none.
+    pub body: Bytes,
+    /// The timeout in milliseconds, 1 to 300000. Default: 300000.
+    pub timeout_ms: Option<i64>,
+}
+
 impl CurlRequest {
     /// Checks the fields of a request. `client_timeout` is the timeout of the caller.
     ///
@@ -131,24 +146,27 @@ impl CurlRequest {
         })
     }
 
-    /// Creates a request that is passed on unchanged, with `query` added to the query of the URL. The headers that
+    /// Creates a request that is passed on unchanged, with its query added to that of the URL. The headers that
     /// describe the request and its body are passed on, and custom ones (`x-…`) except those of proxies: never a
     /// cookie, a credential, the origin of the request, or the description of the client library.
     ///
     /// # Errors
-    /// Returns an invalid URL.
+    /// Returns an invalid URL or timeout.
     pub fn pass_on(
         url: Option<&str>,
-        query: &[(String, String)],
-        method: String,
-        headers: Vec<(String, String)>,
-        body: Bytes,
+        raw: RawRequest<'_>,
         client_timeout: Option<Duration>,
     ) -> Result<Self, InvalidInput> {
-        let url = required("url", url, |text| parse_url(text, query))?;
+        let RawRequest { query, method, headers, body, timeout_ms } = raw;
+        let mut fields = Fields::new();
+        let url = fields.take_required("url", url, |text| parse_url(text, query));
+        let timeout_ms = timeout_ms.unwrap_or(MAX_TIMEOUT_MS.into());
+        let timeout = fields.take("timeout_ms", within(timeout_ms, 1, MAX_TIMEOUT_MS));
         let headers = headers.into_iter().filter(|(name, value)| is_for_the_target(name, value)).collect();
-        let within = shorter(Duration::from_millis(MAX_TIMEOUT_MS.into()), client_timeout);
-        Ok(Self { url, method, headers, body: Some(body).filter(|body| !body.is_empty()), within })
+        fields.finish_with(|| {
+            let within = shorter(Duration::from_millis(timeout?.into()), client_timeout);
+            Some(Self { url: url?, method, headers, body: Some(body).filter(|body| !body.is_empty()), within })
+        })
     }
 }
 
@@ -259,8 +277,13 @@ mod tests {
 
     fn passed_on(headers: &[(&str, &str)]) -> Vec<String> {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let request = CurlRequest::pass_on(Some("http://a"), &[], String::new(), headers, Bytes::new(), None);
-        request.expect("a request").headers.into_iter().map(|(name, _)| name).collect()
+        let raw = RawRequest { headers, ..RawRequest::default() };
+        CurlRequest::pass_on(Some("http://a"), raw, None)
+            .expect("a request")
+            .headers
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect()
     }
 
     #[test]
@@ -268,16 +291,43 @@ mod tests {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let request = CurlRequest::pass_on(
             Some("http://a/b?c=d"),
-            &[pair("e", "f g")],
-            "PROPFIND".to_owned(),
-            vec![pair("x-mine", "1"), pair("content-type", "text/plain")],
-            Bytes::from_static(b"abc"),
+            RawRequest {
+                query: &[pair("e", "f g")],
+                method: "PROPFIND".to_owned(),
+                headers: vec![pair("x-mine", "1"), pair("content-type", "text/plain")],
+                body: Bytes::from_static(b"abc"),
+                timeout_ms: None,
+            },
             Some(Duration::from_secs(58)),
         )
         .expect("a request");
         assert_eq!(request.url, "http://a/b?c=d&e=f+g");
         assert_eq!(request.headers, [pair("x-mine", "1"), pair("content-type", "text/plain")]);
         assert_eq!((request.method.as_str(), request.within.as_secs()), ("PROPFIND", 58));
+    }
+
+    #[test]
+    fn a_raw_request_ends_at_its_own_timeout_or_that_of_the_client() {
+        let raw = |timeout_ms, client: Option<u64>| {
+            let raw = RawRequest { timeout_ms, ..RawRequest::default() };
+            CurlRequest::pass_on(Some("http://a/"), raw, client.map(Duration::from_secs))
+        };
+        for (timeout_ms, client, expected) in [
+            (None, None, 300_000),
+            (Some(2_500), None, 2_500),
+            (Some(2_500), Some(58), 2_500),
+            (Some(90_000), Some(58), 58_000),
+        ] {
+            let within = raw(timeout_ms, client).expect("a request").within;
+            assert_eq!(within.as_millis(), expected, "{timeout_ms:?} {client:?}");
+        }
+        for outside in [0, -1, 300_001, i64::MAX] {
+            assert_eq!(
+                codes(raw(Some(outside), None)),
+                [("timeout_ms".to_owned(), FieldCode::OutOfRange)],
+                "{outside}"
+            );
+        }
     }
 
     #[test]

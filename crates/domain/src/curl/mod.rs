@@ -5,6 +5,7 @@ mod model;
 mod ports;
 mod service;
 
+pub use input::RawRequest;
 pub use model::{CurlAnswer, CurlRequest};
 pub use ports::CurlMachine;
 #[cfg(feature = "mocks")]

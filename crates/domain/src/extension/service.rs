@@ -196,11 +196,7 @@ impl Extensions {
     ///
     /// # Errors
     /// Returns every name that breaks a rule.
-    pub fn check_names(&self, names: &[String], has_archive: bool) -> Result<(), InvalidInput> {
-        if names.is_empty() && has_archive {
-            let bad = InvalidValue::new(FieldCode::Required, "needs a name for each archive");
-            return Err(InvalidInput::of("extensions[0].name", bad));
-        }
+    pub fn check_names(&self, names: &[String]) -> Result<(), InvalidInput> {
         load_names(names)
     }
 

@@ -340,23 +340,25 @@ pub struct NewWatch {
     pub recursive: bool,
 }
 
-/// Parses the paths of an upload, one for each file.
-pub(super) fn uploaded(paths: Vec<String>) -> Result<Vec<AbsolutePath>, InvalidInput> {
+/// Parses paths of an upload, each with the number of its file.
+pub(super) fn uploaded(paths: Vec<(usize, String)>) -> Result<Vec<(usize, AbsolutePath)>, InvalidInput> {
     const MAX_COUNT: usize = 100;
     let mut fields = Fields::new();
     let parsed = fields.take(
         "files",
-        match paths.len() {
-            0 => Err(InvalidValue::new(FieldCode::Required, "is required")),
-            1..=MAX_COUNT => Ok(()),
-            _ => Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {MAX_COUNT} files"))),
+        match paths.iter().map(|(index, _)| index + 1).max() {
+            None => Err(InvalidValue::new(FieldCode::Required, "is required")),
+            Some(1..=MAX_COUNT) => Ok(()),
+            Some(_) => Err(InvalidValue::new(FieldCode::TooMany, format!("must have at most {MAX_COUNT} files"))),
         },
     );
     let paths = if parsed.is_some() { paths } else { Vec::new() };
     let parsed = paths
         .into_iter()
-        .enumerate()
-        .filter_map(|(index, path)| fields.take(&format!("files[{index}].dest_path"), AbsolutePath::parse(path)))
+        .filter_map(|(index, path)| {
+            let path = fields.take(&format!("files[{index}].dest_path"), AbsolutePath::parse(path));
+            Some((index, path?))
+        })
         .collect();
     fields.finish()?;
     Ok(parsed)
@@ -442,8 +444,8 @@ mod tests {
         assert_eq!(refused(NewMove::parse(None, None).expect_err("refused")), ["src_path", "dest_path"]);
         assert_eq!(refused(unpacked(None, false).expect_err("refused")), ["dest_path", "zip_file"]);
         assert_eq!(refused(uploaded(vec![]).expect_err("refused")), ["files"]);
-        assert_eq!(refused(uploaded(vec!["/a".into(); 101]).expect_err("refused")), ["files"]);
-        let paths = vec!["/a".to_owned(), "b".to_owned(), String::new()];
+        assert_eq!(refused(uploaded(vec![(100, "/a".into())]).expect_err("refused")), ["files"]);
+        let paths = vec![(0, "/a".to_owned()), (1, "b".to_owned()), (2, String::new())];
         assert_eq!(refused(uploaded(paths).expect_err("refused")), ["files[1].dest_path", "files[2].dest_path"]);
         assert_eq!(refused(deletable(Some("/..".into())).expect_err("refused")), ["path"]);
     }

@@ -106,11 +106,11 @@ impl Files {
         self.machine.write(entered.browser, path, mode, content).await
     }
 
-    /// Parses the paths of an upload, 1 to 100.
+    /// Parses paths of an upload of 1 to 100 files, each with the number of its file, from 0.
     ///
     /// # Errors
     /// Returns all refused paths.
-    pub fn upload_paths(paths: Vec<String>) -> Result<Vec<AbsolutePath>, OperationError> {
+    pub fn upload_paths(paths: Vec<(usize, String)>) -> Result<Vec<(usize, AbsolutePath)>, OperationError> {
         Ok(uploaded(paths)?)
     }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Host;
 
-use super::{BypassHost, Exit, ExitMember, ProxyGateways, ProxyProtocol, ProxyType};
+use super::{BypassHost, CaBundle, Exit, ExitMember, ProxyGateways, ProxyProtocol, ProxyType};
 use crate::field::{
     FieldCode, Fields, InvalidValue, check_max_bytes, check_max_length, check_no_control_characters, one_of,
 };
@@ -40,6 +40,8 @@ pub struct ProxyConfigRequest {
     pub username: Option<String>,
     /// The password. Default: none; needs a user name.
     pub password: Option<SecretString>,
+    /// The authorities of the proxy's certificate, in PEM. Default: those that this machine trusts.
+    pub ca_bundle: Option<String>,
     /// The requested exit of a rented proxy.
     pub exit: Exit,
 }
@@ -78,6 +80,8 @@ pub enum NewProxyConfig {
         username: Option<String>,
         /// The password, not yet sealed.
         password: Option<SecretString>,
+        /// The authorities of the proxy's certificate.
+        ca_bundle: Option<CaBundle>,
     },
     /// A rented proxy with this exit.
     Rented(Exit),
@@ -160,7 +164,13 @@ fn own(
             InvalidValue::new(FieldCode::Required, "is required beside a user name, which SOCKS never sends alone");
         fields.refuse("config.password", bad);
     }
-    Some(NewProxyConfig::Own { host: host?, port: port?, username, password })
+    let has_ca_bundle = config.ca_bundle.is_some();
+    let ca_bundle = fields.take_optional("config.ca_bundle", config.ca_bundle.as_deref(), CaBundle::parse);
+    if has_ca_bundle && protocol != ProxyProtocol::Https {
+        let why = "needs the protocol https: it is for the proxy's own certificate";
+        fields.refuse("config.ca_bundle", InvalidValue::new(FieldCode::NotAllowed, why));
+    }
+    Some(NewProxyConfig::Own { host: host?, port: port?, username, password, ca_bundle })
 }
 
 /// Checks a rented proxy.
@@ -170,6 +180,7 @@ fn rented(kind: ProxyType, config: ProxyConfigRequest, fields: &mut Fields) -> E
         ("port", config.port.is_some()),
         ("username", config.username.is_some()),
         ("password", config.password.is_some()),
+        ("ca_bundle", config.ca_bundle.is_some()),
     ];
     for (member, _) in own.iter().filter(|(_, given)| *given) {
         let bad = InvalidValue::new(FieldCode::NotAllowed, "belongs to another type of proxy");

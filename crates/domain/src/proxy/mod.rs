@@ -1,6 +1,7 @@
 //! Proxies: stored in a project, checked periodically, and used for the egress of sessions.
 
 mod bypass;
+mod ca_bundle;
 mod exit;
 mod input;
 mod lookup;
@@ -11,6 +12,7 @@ mod service;
 mod upstream;
 
 pub use bypass::{BypassHost, MAX_BYPASS_HOSTS};
+pub use ca_bundle::CaBundle;
 pub use exit::{Exit, ExitMember};
 pub use input::{NewProxy, NewProxyConfig, ProxyConfigRequest, ProxyRequest};
 pub use lookup::{AmbiguousName, UseProxyError};

@@ -2,7 +2,7 @@
 
 use time::OffsetDateTime;
 
-use super::{BypassHost, Exit};
+use super::{BypassHost, CaBundle, Exit};
 use crate::ids::{ProjectId, ProxyId};
 use crate::name::LabelName;
 use crate::text_enum::text_enum;
@@ -97,6 +97,9 @@ pub struct OwnProxy {
     pub username: Option<String>,
     /// The password, sealed for [`Proxy::place`].
     pub password: Option<Vec<u8>>,
+    /// The only authorities that the certificate of a proxy with the protocol `https` may be from; `None`: those that
+    /// this machine trusts.
+    pub ca_bundle: Option<CaBundle>,
 }
 
 /// A stored proxy. Its password is sealed.

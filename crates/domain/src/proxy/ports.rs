@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use time::OffsetDateTime;
 use url::Url;
 
-use super::{Proxy, ProxyFailure, ProxyProtocol, ProxyStatus};
+use super::{CaBundle, Proxy, ProxyFailure, ProxyProtocol, ProxyStatus};
 use crate::ids::{BrowserId, ProjectId, ProxyId};
 use crate::name::LabelName;
 use crate::organization::{Limit, LimitExceeded};
@@ -118,6 +118,8 @@ pub struct OpenProxy {
     pub credentials: Option<(String, SecretString)>,
     /// The hosts that bypass it, in the forms of [`BypassHost`](super::BypassHost).
     pub bypass: Vec<String>,
+    /// The only authorities of the certificate of a proxy with the protocol `https`; `None`: those of this machine.
+    pub ca_bundle: Option<CaBundle>,
 }
 
 impl fmt::Debug for OpenProxy {

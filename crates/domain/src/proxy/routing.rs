@@ -174,6 +174,7 @@ pub(super) fn open(proxy: &Proxy, sealer: &dyn Sealer, upstreams: &ProxyGateways
         port: own.port,
         credentials: own.username.clone().map(|name| (name, password)),
         bypass,
+        ca_bundle: own.ca_bundle.clone(),
     })
 }
 

@@ -114,14 +114,16 @@ impl Proxies {
     }
 
     fn sealed(&self, id: ProxyId, config: NewProxyConfig) -> Result<ProxyConfig, SealError> {
-        let (host, port, username, password) = match config {
-            NewProxyConfig::Own { host, port, username, password } => (host, port, username, password),
+        let (host, port, username, password, ca_bundle) = match config {
+            NewProxyConfig::Own { host, port, username, password, ca_bundle } => {
+                (host, port, username, password, ca_bundle)
+            }
             NewProxyConfig::Rented(exit) => return Ok(ProxyConfig::Rented(exit)),
         };
         let place = Proxy::place(id);
         let seal = |secret: SecretString| self.deps.sealer.seal(&place, secret.expose_secret().as_bytes());
         let password = password.map(seal).transpose()?;
-        Ok(ProxyConfig::Own(OwnProxy { host, port, username, password }))
+        Ok(ProxyConfig::Own(OwnProxy { host, port, username, password, ca_bundle }))
     }
 
     fn open(&self, proxy: &Proxy) -> Result<OpenProxy, OpenError> {

@@ -122,7 +122,14 @@ impl Upstream {
                 Some((username, SecretString::from(password)))
             }
         };
-        Some(OpenProxy { protocol: self.protocol, host: self.host.clone(), port: self.port, credentials, bypass })
+        Some(OpenProxy {
+            protocol: self.protocol,
+            host: self.host.clone(),
+            port: self.port,
+            credentials,
+            bypass,
+            ca_bundle: None,
+        })
     }
 }
 

@@ -340,7 +340,7 @@ pub fn proxy(id: ProxyId, name: &str) -> Proxy {
 #[must_use]
 pub fn own_proxy(host: &str, password: Option<Vec<u8>>) -> ProxyConfig {
     let username = password.is_some().then(|| "me".to_owned());
-    ProxyConfig::Own(OwnProxy { host: host.to_owned(), port: 3128, username, password })
+    ProxyConfig::Own(OwnProxy { host: host.to_owned(), port: 3128, username, password, ca_bundle: None })
 }
 
 /// Returns the id of the n-th auth connection.

@@ -3,7 +3,7 @@
 use casement_domain::auth_connection::{
     AuthConnection, CredentialRef, FlowRequirement, Reauth, ReauthReason, Settings,
 };
-use casement_domain::credential::Credential;
+use casement_domain::credential::{Credential, TotpParameters};
 use casement_domain::login_page::HostPattern;
 use casement_domain::name::LabelName;
 use casement_domain::testing::{NOON, auth_connection, project_id};
@@ -19,7 +19,7 @@ fn credential(keys: &[&str], totp: bool) -> Credential {
         domain: "d1.example".to_owned(),
         sso_provider: None,
         value_keys: keys.iter().map(|key| (*key).to_owned()).collect(),
-        has_totp_secret: totp,
+        totp: totp.then(TotpParameters::default),
         created_at: NOON,
         updated_at: NOON,
     }

@@ -99,6 +99,30 @@ async fn requests_and_tunnels_use_a_proxy_with_a_valid_certificate() {
 }
 
 #[tokio::test]
+async fn a_proxy_with_certificates_of_its_own_trusts_no_others() {
+    let (origin, own, machine) = (Origin::echo_heads().await, Authority::new(), Authority::new());
+    let exit = TestProxy::http(origin.address).await;
+    let trusting = |port, certificates| {
+        let credentials = Some(("me".to_owned(), SecretString::from("p:@/%")));
+        let proxy = Proxy::new(ProxyProtocol::Https, ("127.0.0.1", port), credentials, &[]).unwrap();
+        Arc::new(proxy.with_trusted_certificates(certificates))
+    };
+    let own_front = own.front(&["127.0.0.1"], 4000, exit.server.address).await;
+    let machine_front = machine.front(&["127.0.0.1"], 4000, exit.server.address).await;
+    let (of_own, of_machine) = (own_front.address.port(), machine_front.address.port());
+    let both = vec![Authority::new().der(), own.der()];
+    for (port, certificates, expected) in [
+        (of_own, vec![own.der()], ProxyCheck::Available(None)),
+        (of_own, both, ProxyCheck::Available(None)),
+        (of_machine, vec![own.der()], ProxyCheck::Unavailable(Some(ProxyFault::Tls))),
+        (of_machine, vec![b"no certificate".to_vec()], ProxyCheck::Unavailable(Some(ProxyFault::Tls))),
+        (of_machine, Vec::new(), ProxyCheck::Unavailable(Some(ProxyFault::Tls))),
+    ] {
+        assert_eq!(egress(&machine).check_proxy(&trusting(port, certificates), None).await, expected, "{port}");
+    }
+}
+
+#[tokio::test]
 async fn a_proxy_with_an_invalid_certificate_gets_no_password_and_no_traffic() {
     let (origin, authority, other) = (Origin::echo_heads().await, Authority::new(), Authority::new());
     let exit = TestProxy::http(origin.address).await;

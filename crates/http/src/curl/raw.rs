@@ -7,7 +7,8 @@ use actix_web::{
         header::{self, HeaderMap, HeaderName, HeaderValue},
     },
 };
-use casement_domain::curl::{CurlAnswer, CurlRequest};
+use casement_domain::curl::{CurlAnswer, CurlRequest, RawRequest};
+use serde::Deserialize;
 
 use crate::{
     answer::Answer,
@@ -53,6 +54,12 @@ const BODILESS: [StatusCode; 2] = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIF
 /// The prefix of the names of all other headers of the target's response, so that only the caller acts on them.
 const TARGET_PREFIX: &str = "x-target-";
 
+/// The parameters of the query that are not for the target, besides `url` and `jwt`.
+#[derive(Deserialize)]
+struct RawParams {
+    timeout_ms: Option<i64>,
+}
+
 /// Any method of `/vm/{session_id}/curl/raw?url=…`: sends the request through the session's browser.
 pub(crate) async fn raw(mut request: Request<ActiveSession>) -> Answer {
     refuse_web_pages(request.http())?;
@@ -63,13 +70,15 @@ pub(crate) async fn raw(mut request: Request<ActiveSession>) -> Answer {
     }
     let query = request.raw_query()?;
     let url = query.raw("url")?.map(str::to_owned);
-    let others = query.all().filter(|(name, _)| !matches!(*name, "url" | "jwt"));
+    let timeout_ms = query.read::<RawParams>()?.timeout_ms;
+    let others = query.all().filter(|(name, _)| !matches!(*name, "url" | "jwt" | "timeout_ms"));
     let query: Vec<_> = others.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let text = |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
     let headers = request.headers().iter().filter_map(text).collect();
     let client_timeout = client_timeout(request.headers());
     let body = body::read(&mut request.take_payload()?, MAX_BYTES).await?;
-    let curl_request = CurlRequest::pass_on(url.as_deref(), &query, method.to_string(), headers, body, client_timeout)?;
+    let raw = RawRequest { query: &query, method: method.to_string(), headers, body, timeout_ms };
+    let curl_request = CurlRequest::pass_on(url.as_deref(), raw, client_timeout)?;
     let CurlAnswer { status, headers, body } =
         request.while_served(request.services().curl.send(request.session(), curl_request)).await?;
     let bad = |_| ApiError::new(Code::UpstreamError, "the answer has a status that is none");

@@ -38,11 +38,11 @@ struct Auth {
 from_fields!(Source => SourceRequest { kind, url, git_ref, entrypoint, path, auth via option });
 from_fields!(Auth => AuthRequest { method, token via option });
 
-/// Reads the texts of the form.
+/// Reads the texts of the form. `has_file`: whether it has an archive.
 ///
 /// # Errors
 /// `bad_request`; `invalid_input`.
-pub(super) fn request(form: &Form) -> Result<DeploymentRequest, ApiError> {
+pub(super) fn request(form: &Form, has_file: bool) -> Result<DeploymentRequest, ApiError> {
     let text = |name| Ok::<_, ApiError>(form.text(name)?.map(str::to_owned));
     Ok(DeploymentRequest {
         entrypoint_rel_path: text("entrypoint_rel_path")?,
@@ -51,7 +51,7 @@ pub(super) fn request(form: &Form) -> Result<DeploymentRequest, ApiError> {
         force: force(form)?,
         env_vars: variables(form)?,
         source: source(form)?,
-        file: form.has_file(),
+        file: has_file,
     })
 }
 

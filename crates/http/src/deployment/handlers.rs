@@ -26,7 +26,7 @@ const FORM: u64 = 2 << 20;
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "only the OpenAPI document uses it; the form is read as a stream")]
 pub(crate) struct DeploymentForm {
-    /// A ZIP archive of the source code, at most 256 MiB. The last part of the form.
+    /// A ZIP archive of the source code, at most 256 MiB.
     #[schema(value_type = Option<String>, format = Binary)]
     file: Option<Vec<u8>>,
     /// The path of the file that is loaded: `.py` for Python, `.ts`, `.mts`, `.js`, `.mjs` or `.cjs` for Node. Required
@@ -85,9 +85,9 @@ pub(crate) async fn create_deployment(mut request: Request<ProjectKey>) -> Answe
     done
 }
 
-async fn create(request: &Request<ProjectKey>, form: Form) -> Answer {
-    let deployment = form::request(&form)?;
-    let archive = form.only_file(FILE).await?;
+async fn create(request: &Request<ProjectKey>, mut form: Form) -> Answer {
+    let archive = form.spool_only_file(FILE, &request.api().spool).await?;
+    let deployment = form::request(&form, archive.is_some())?;
     let user = request.user();
     let made = request.finish(move |services, scope| async move {
         services.deployments.create(&scope, user, deployment, archive).await

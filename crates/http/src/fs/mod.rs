@@ -3,13 +3,15 @@
 mod change;
 mod record;
 mod transfer;
+mod upload;
 mod watch;
 
 pub(crate) use self::transfer::{MAX_UPLOAD, upload_response};
 use self::{
     change::{CreateDirectory, MovePath, OnePath, SetPermissions},
     record::{AnyBytes, FileInfo},
-    transfer::{FilesForm, PathParams, WriteFileParams, ZipForm},
+    transfer::{PathParams, WriteFileParams},
+    upload::{FilesForm, ZipForm},
     watch::{FileSystemEvent, FsWatch, StartFsWatch},
 };
 use crate::operation::{BYTES, Operations, Refusal};
@@ -60,12 +62,12 @@ pub(crate) fn operations(api: &mut Operations) {
             TOO_LARGE,
             DISK_FULL,
         ]);
-    api.post("/browsers/{id_or_name}/fs/upload", "upload_files", transfer::upload_files)
+    api.post("/browsers/{id_or_name}/fs/upload", "upload_files", upload::upload_files)
         .summary("Uploads several files: all of them or none.")
         .form::<FilesForm>()
         .no_content("Uploaded")
         .refuses([("400", "A field breaks a rule, or the form cannot be read"), NOT_WRITABLE, TOO_LARGE, DISK_FULL]);
-    api.post("/browsers/{id_or_name}/fs/upload_zip", "upload_zip", transfer::upload_zip)
+    api.post("/browsers/{id_or_name}/fs/upload_zip", "upload_zip", upload::upload_zip)
         .summary("Uploads and unpacks a ZIP archive: all of it or nothing. Existing files are replaced.")
         .form::<ZipForm>()
         .no_content("Unpacked")

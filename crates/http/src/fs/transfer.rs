@@ -1,4 +1,4 @@
-//! The handlers that list, download and upload files.
+//! The handlers that list, download and write files.
 
 use actix_web::{
     HttpResponse,
@@ -6,20 +6,17 @@ use actix_web::{
     web::Bytes,
 };
 use casement_domain::{
-    fs::{AbsolutePath, Archive, Files, Upload},
+    fs::{AbsolutePath, Archive},
     session_operation::OperationError,
 };
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Deserialize;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::record::FileInfo;
 use crate::{
     answer::{self, Answer},
     body::BodyEnd,
-    multipart::Form,
     query::Verbatim,
     request::{ActiveSession, Request},
     stream as streamed,
@@ -27,10 +24,6 @@ use crate::{
 
 /// The maximum bytes of one upload.
 pub(crate) const MAX_UPLOAD: u64 = 4 << 30;
-/// The maximum number of chunks of an upload that wait for the session.
-const MAX_QUEUED_CHUNKS: usize = 4;
-const DEST_PATHS: &str = "files[][dest_path]";
-const FILES: &str = "files[][file]";
 
 /// A file or directory of the session.
 #[derive(Deserialize, IntoParams)]
@@ -169,125 +162,9 @@ pub(crate) async fn upload_response(result: Result<(), OperationError>, body_end
     Ok(answer::nothing())
 }
 
-/// Files and their paths: the n-th path belongs to the n-th file. All paths come before the files.
-#[derive(ToSchema)]
-#[schema(as = UploadFiles)]
-#[expect(dead_code, reason = "only the OpenAPI document uses it; the form is read as a stream")]
-pub(crate) struct FilesForm {
-    /// 1 to 100 files.
-    files: Vec<FileForm>,
-}
-
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "only the OpenAPI document uses it; the form is read as a stream")]
-struct FileForm {
-    /// The absolute path of the file. Missing directories are created.
-    dest_path: String,
-    #[schema(value_type = String, format = Binary)]
-    file: Vec<u8>,
-}
-
-pub(crate) async fn upload_files(mut request: Request<ActiveSession>) -> Answer {
-    let mut form = request.form(MAX_UPLOAD, &[FILES]).await?;
-    let body_end = form.take_body_end();
-    let uploaded = match Files::upload_paths(form.texts(DEST_PATHS)) {
-        Ok(paths) => request.services().files.upload(request.session(), uploads(form, paths)).await,
-        Err(error) => {
-            drop(form);
-            Err(error)
-        }
-    };
-    upload_response(uploaded, body_end).await
-}
-
-/// Streams the files of a form, each after its path.
-fn uploads(form: Form, paths: Vec<AbsolutePath>) -> casement_domain::fs::Uploads {
-    let (sender, receiver) = mpsc::channel(MAX_QUEUED_CHUNKS);
-    tokio::spawn(async move {
-        if let Err(error) = forward(form, paths, &sender).await {
-            // If the receiver is dropped, the upload has ended and the error has no reader.
-            drop(sender.send(Err(error)).await);
-        }
-    });
-    ReceiverStream::new(receiver).boxed()
-}
-
-async fn forward(
-    mut form: Form,
-    paths: Vec<AbsolutePath>,
-    sender: &mpsc::Sender<Result<Upload, OperationError>>,
-) -> Result<(), OperationError> {
-    let closed = |_| OperationError::Broken("the upload is over".to_owned());
-    let unequal = || OperationError::Broken(format!("there must be as many {FILES} as {DEST_PATHS}"));
-    for path in paths {
-        let mut file = form.next_file().await?.ok_or_else(unequal)?;
-        sender.send(Ok(Upload::File(path))).await.map_err(closed)?;
-        while let Some(piece) = file.next().await.transpose()? {
-            sender.send(Ok(Upload::Data(piece))).await.map_err(closed)?;
-        }
-    }
-    if form.next_file().await?.is_some() { Err(unequal()) } else { Ok(()) }
-}
-
-/// An archive and the directory into which it is unpacked. The path comes before the archive.
-#[derive(ToSchema)]
-#[schema(as = UploadZip)]
-#[expect(dead_code, reason = "only the OpenAPI document uses it; the form is read as a stream")]
-pub(crate) struct ZipForm {
-    /// The absolute path of the directory. It is created if it does not exist.
-    dest_path: String,
-    #[schema(value_type = String, format = Binary)]
-    zip_file: Vec<u8>,
-}
-
-pub(crate) async fn upload_zip(mut request: Request<ActiveSession>) -> Answer {
-    let mut form = request.form(MAX_UPLOAD, &["zip_file"]).await?;
-    let body_end = form.take_body_end();
-    upload_response(unpack(&request, form).await, body_end).await
-}
-
-async fn unpack(request: &Request<ActiveSession>, form: Form) -> Result<(), OperationError> {
-    let path = form.text("dest_path")?.map(str::to_owned);
-    let path = Files::unpack_path(path, form.has_file())?;
-    let archive = form.only_file("zip_file").await?;
-    let archive = archive.ok_or_else(|| OperationError::Broken("the form has no zip_file".to_owned()))?;
-    request.services().files.unpack(request.session(), path, archive).await
-}
-
 #[cfg(test)]
 mod tests {
-    use casement_domain::fs::{AbsolutePath, Files, Upload};
-    use casement_domain::session_operation::OperationError;
-    use futures_util::TryStreamExt as _;
-
-    use super::{DEST_PATHS, FILES, attachment, uploads};
-    use crate::multipart::tests::{form, part};
-
-    /// Returns the paths and contents of the files of a form with these parts.
-    async fn uploaded(parts: &[(&str, &str)]) -> Result<Vec<(String, String)>, OperationError> {
-        let body: String = parts.iter().map(|(name, content)| part(name, content)).collect::<String>() + "--b--\r\n";
-        let form = form(&body, 11).await?;
-        let paths: Vec<AbsolutePath> = Files::upload_paths(form.texts(DEST_PATHS))?;
-        let mut files = Vec::new();
-        for part in uploads(form, paths).try_collect::<Vec<_>>().await? {
-            match (part, files.last_mut()) {
-                (Upload::File(path), _) => files.push((path.to_string(), String::new())),
-                (Upload::Data(data), Some((_, content))) => content.push_str(&String::from_utf8_lossy(&data)),
-                (Upload::Data(_), None) => panic!("bytes of no file"),
-            }
-        }
-        Ok(files)
-    }
-
-    #[tokio::test]
-    async fn the_nth_path_belongs_to_the_nth_file() {
-        let (a, b) = ((DEST_PATHS, "/a"), (DEST_PATHS, "/b/../c"));
-        let both = uploaded(&[a, b, (FILES, "one"), (FILES, "")]).await.expect("two files");
-        assert_eq!(both, [("/a".to_owned(), "one".to_owned()), ("/c".to_owned(), String::new())]);
-        for unequal in [vec![a, b, (FILES, "one")], vec![a, (FILES, "one"), (FILES, "two")], vec![a]] {
-            assert!(matches!(uploaded(&unequal).await, Err(OperationError::Broken(_))), "{unequal:?}");
-        }
-    }
+    use super::attachment;
 
     #[test]
     fn no_name_of_a_file_gets_out_of_its_header() {

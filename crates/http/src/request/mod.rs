@@ -133,7 +133,6 @@ impl<C: Credential> Request<C> {
     /// See [`Query::read`].
     pub(crate) fn query<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         let query = self.raw_query()?;
-        not_supported::check_query(&self.http, &query)?;
         query.read()
     }
 

@@ -2,7 +2,10 @@
 
 use casement_domain::{
     CredentialId,
-    credential::{Credential, CredentialSecret, CredentialStored, CredentialUpdated, SealedSecrets, TotpSecret},
+    credential::{
+        Credential, CredentialSecret, CredentialStored, CredentialUpdated, SealedSecrets, SealedTotp, TotpAlgorithm,
+        TotpParameters, TotpSecret,
+    },
     name::LabelName,
     page::Listed,
     sealing::Sealer as _,
@@ -28,7 +31,7 @@ fn stored() -> Credential {
         domain: "shop.example".to_owned(),
         sso_provider: None,
         value_keys: vec!["password".to_owned(), "username".to_owned()],
-        has_totp_secret: true,
+        totp: Some(TotpParameters { digits: 8, ..TotpParameters::default() }),
         created_at: NOON,
         updated_at: NOON,
     }
@@ -91,6 +94,15 @@ async fn invalid_fields_are_named_and_their_values_never_repeated() {
         (with(json!({ "values": { "": "s3cr3t" } })), "values", "too_short"),
         (with(json!({ "values": { "s3cr3t\n": "x" } })), "values", "invalid_format"),
         (with(json!({ "totp_secret": "s3cr3t!" })), "totp_secret", "invalid_format"),
+        (
+            with(json!({ "totp_secret": "otpauth://hotp/s3cr3t?secret=GEZDGNBVGY3TQOJQ" })),
+            "totp_secret",
+            "invalid_format",
+        ),
+        (with(json!({ "totp_secret": "GEZDGNBV" })), "totp_secret", "too_short"),
+        (with(json!({ "totp_digits": 8 })), "totp_secret", "required"),
+        (with(json!({ "totp_secret": SECRET, "totp_digits": 10 })), "totp_digits", "out_of_range"),
+        (with(json!({ "totp_secret": SECRET, "totp_algorithm": "MD5" })), "totp_algorithm", "not_allowed"),
         (with(json!({ "sso_provider": "a\u{7}" })), "sso_provider", "invalid_format"),
     ] {
         let reply = api.post("/credentials", &body).await;
@@ -121,10 +133,74 @@ async fn an_update_returns_a_code_only_if_it_set_the_secret() {
     let mut set = same.clone();
     set["totp_secret"] = json!(SECRET);
     let reply = api.patch("/credentials/shop", &set).await;
-    assert_eq!(reply.json()["totp_code"].as_str().unwrap().len(), 6, "{reply}");
+    assert_eq!(reply.json()["totp_code"].as_str().unwrap().len(), 8, "{reply}");
     set["totp_secret"] = json!("");
     let reply = api.patch("/credentials/shop", &set).await;
     assert!(reply.json().get("totp_code").is_none(), "{reply}");
+}
+
+/// The vector of RFC 6238, appendix B, for SHA-512.
+const SHA512: &str =
+    "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQGEZDGNA";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_of_codes_are_stored_shown_and_applied() {
+    let mut ports = Ports::default();
+    ports.credentials.expect_create().returning(|_, _, _| Ok(CredentialStored::Yes));
+    let api = TestApi::start(ports);
+    let expected = TotpSecret::new(
+        b"1234567890".repeat(7)[..64].to_vec().into(),
+        TotpParameters { algorithm: TotpAlgorithm::Sha512, digits: 8, period_seconds: 60 },
+    );
+    let uri = format!("otpauth://totp/Shop:me?secret={SHA512}&algorithm=SHA512&digits=8");
+    for totp in [
+        json!({ "totp_secret": SHA512, "totp_algorithm": "SHA512", "totp_digits": 8, "totp_period": 60 }),
+        json!({ "totp_secret": uri, "totp_algorithm": "SHA1", "totp_digits": 6, "totp_period": 60 }),
+    ] {
+        let mut body = json!({ "name": "a", "domain": "a.example", "values": {} });
+        body.as_object_mut().unwrap().extend(totp.as_object().unwrap().clone());
+        let reply = api.post("/credentials", &body).await;
+        assert_eq!(reply.status, 201, "{reply}");
+        let stored = reply.json();
+        assert_eq!(
+            [&stored["totp_algorithm"], &stored["totp_digits"], &stored["totp_period"]],
+            [&json!("SHA512"), &json!(8), &json!(60)]
+        );
+        assert_eq!(stored["totp_code"], expected.code(NOON).code.expose_secret(), "{reply}");
+        assert!(!reply.text().contains("GEZD"), "{reply}");
+    }
+    let reply = api.post("/credentials", json!({ "name": "a", "domain": "a.example", "values": {} })).await;
+    assert!(reply.json().get("totp_digits").is_none(), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_secret_keeps_the_parameters_unless_it_is_a_uri() {
+    let plain = TotpParameters::default();
+    let rfc = SECRET.replace(' ', "");
+    for (totp, expected) in [
+        (json!({ "totp_secret": SECRET }), TotpParameters { digits: 8, ..plain }),
+        (json!({ "totp_secret": SECRET, "totp_digits": 7 }), TotpParameters { digits: 7, ..plain }),
+        (json!({ "totp_secret": format!("otpauth://totp/x?secret={rfc}") }), plain),
+        (
+            json!({ "totp_secret": format!("otpauth://totp/x?secret={rfc}"), "totp_period": 60 }),
+            TotpParameters { period_seconds: 60, ..plain },
+        ),
+    ] {
+        let mut ports = Ports::default();
+        ports.credentials.expect_find().returning(|_, _| Ok(Some(stored())));
+        ports.credentials.expect_update().times(1).returning(move |_, change, _| {
+            let totp = change.totp.clone().flatten().expect("a secret");
+            assert_eq!(totp.parameters, expected);
+            Ok(CredentialUpdated::Yes(Box::new(stored())))
+        });
+        let reply = TestApi::start(ports).patch("/credentials/shop", &totp).await;
+        assert_eq!(reply.json()["totp_code"].as_str().unwrap().len(), usize::from(expected.digits), "{reply}");
+    }
+    let mut ports = Ports::default();
+    ports.credentials.expect_find().returning(|_, _| Ok(Some(stored())));
+    let reply = TestApi::start(ports).patch("/credentials/shop", json!({ "totp_digits": 8 })).await;
+    let required = "required: totp_secret: is required beside totp_algorithm, totp_digits and totp_period";
+    assert_eq!(reply.details(), [required]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -161,11 +237,10 @@ async fn a_code_is_derived_from_the_sealed_secret_and_lists_contain_no_values() 
     let place = Credential::place(id(), &CredentialSecret::Totp);
     let sealed = PlainSealer.seal(&place, TotpSecret::parse(SECRET).unwrap().bytes()).unwrap();
     let mut first = Some(sealed);
-    ports
-        .credentials
-        .expect_secrets()
-        .times(2)
-        .returning(move |_| Ok(Some(SealedSecrets { totp: first.take(), ..SealedSecrets::default() })));
+    ports.credentials.expect_secrets().times(2).returning(move |_| {
+        let totp = first.take().map(|sealed| SealedTotp { sealed, parameters: TotpParameters::default() });
+        Ok(Some(SealedSecrets { totp, ..SealedSecrets::default() }))
+    });
     ports.credentials.expect_list().returning(|_, filter, _| {
         assert_eq!((filter.domain.as_deref(), filter.query.as_deref()), (Some("a.example"), Some("%_'")));
         Ok(Listed { items: vec![stored()], next_offset: None })

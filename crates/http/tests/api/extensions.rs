@@ -64,15 +64,17 @@ async fn send(api: &TestApi, path: &str, parts: &[(&str, &[u8])]) -> Reply {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_is_inspected_and_stored_and_its_record_is_returned() {
     let mut ports = ports();
-    ports.blobs.expect_put().times(1).returning(|key, _| {
+    ports.blobs.expect_put().times(2).returning(|key, _| {
         assert!(key.starts_with("extensions/"), "{key}");
         Ok(())
     });
-    ports.extensions.expect_create().times(1).returning(|extension, max| {
+    ports.extensions.expect_create().times(2).returning(|extension, max| {
         assert_eq!((extension.name.as_ref().map(SlugName::as_str), max), (Some("blue"), 500));
         Ok(ExtensionStored::Yes)
     });
     let api = TestApi::start(ports);
+    let late = send(&api, "/extensions", &[("file", ARCHIVE), ("name", b"blue")]).await;
+    assert_eq!(late.status, 201, "{late}");
     let reply = send(&api, "/extensions", &[("name", b"blue"), ("file", ARCHIVE)]).await;
     assert_eq!(reply.status, 201, "{reply}");
     let body = reply.json();
@@ -93,7 +95,7 @@ async fn a_refused_upload_stores_nothing() {
         (vec![("name", b"x".as_slice()), ("file", b"no archive")], 400, "invalid_input"),
         (vec![("name", b"x".as_slice()), ("name", b"y".as_slice()), ("file", ARCHIVE)], 400, "bad_request"),
         (vec![("file", ARCHIVE), ("file", ARCHIVE)], 400, "bad_request"),
-        (vec![("file", ARCHIVE), ("name", b"late".as_slice())], 400, "bad_request"),
+        (vec![("file", ARCHIVE), ("name", b"red".as_slice())], 409, "name_conflict"),
     ] {
         let reply = send(&api, "/extensions", &parts).await;
         assert_eq!((reply.status, &*reply.code()), (status, code), "{parts:?}: {reply}");
@@ -192,19 +194,30 @@ async fn archives_are_loaded_under_their_names_and_the_browser_restarts_once() {
         let adding = ports
             .extension_machine
             .expect_add()
-            .times(1)
+            .times(3)
             .withf(move |browser, given, _| (*browser, given) == (browser_id(1), name));
         adding.returning(|_, _, _| Ok(()));
     }
-    ports.extension_machine.expect_load().times(1).returning(|browser, names| {
+    ports.extension_machine.expect_load().times(3).returning(|browser, names| {
         assert_eq!((browser, names), (browser_id(1), vec!["one".to_owned(), "two".to_owned()]));
         Ok(())
     });
     let api = TestApi::start(ports);
     let (names, files) = ("extensions[][name]", "extensions[][zip_file]");
     let path = format!("/browsers/{}/extensions", session_id(1));
-    let loaded = send(&api, &path, &[(names, b"one"), (names, b"two"), (files, ARCHIVE), (files, ARCHIVE)]).await;
-    assert_eq!(loaded.status, 204, "{loaded}");
+    for parts in [
+        [(names, b"one".as_slice()), (names, b"two"), (files, ARCHIVE), (files, ARCHIVE)],
+        [(files, ARCHIVE), (names, b"one"), (files, ARCHIVE), (names, b"two")],
+        [
+            ("extensions[1][zip_file]", ARCHIVE),
+            ("extensions[1][name]", b"two"),
+            ("extensions[0][zip_file]", ARCHIVE),
+            ("extensions[0][name]", b"one"),
+        ],
+    ] {
+        let loaded = send(&api, &path, &parts).await;
+        assert_eq!(loaded.status, 204, "{parts:?}: {loaded}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -217,8 +230,8 @@ async fn an_invalid_archive_is_refused_before_the_session_is_touched() {
         (vec![(files, ARCHIVE)], "invalid_input"),
         (vec![(names, b"a/b".as_slice()), (files, ARCHIVE)], "invalid_input"),
         (vec![(names, b"a".as_slice()), (names, b"a"), (files, ARCHIVE), (files, ARCHIVE)], "invalid_input"),
-        (vec![(names, b"a".as_slice()), (names, b"b"), (files, ARCHIVE)], "bad_request"),
-        (vec![(names, b"a".as_slice()), (files, ARCHIVE), (files, ARCHIVE)], "bad_request"),
+        (vec![(names, b"a".as_slice()), (names, b"b"), (files, ARCHIVE)], "invalid_input"),
+        (vec![(names, b"a".as_slice()), (files, ARCHIVE), (files, ARCHIVE)], "invalid_input"),
         (vec![(names, b"a".as_slice()), (names, b"b"), (files, ARCHIVE), (files, b"no archive")], "invalid_input"),
     ] {
         let reply = send(&api, &path, &parts).await;

@@ -204,7 +204,7 @@ async fn invalid_forms_never_reach_the_session() {
         api.request("POST", &at(tail), &[&key(), "Content-Type: multipart/form-data; boundary=b"], &body).await
     };
     let (path, file) = ("files[][dest_path]", "files[][file]");
-    assert_eq!(send("upload", &[(file, "1"), (path, "/a")]).await.code(), "invalid_input");
+    assert_eq!(send("upload", &[("files[0][dest_path]", "/a"), (path, "/b"), (file, "1")]).await.code(), "bad_request");
     let reply = send("upload", &[(path, "a"), (path, "/b"), (file, "1"), (file, "2")]).await;
     assert_eq!(reply.details(), ["invalid_format: files[0].dest_path: must be absolute: it must begin with /"]);
     assert_eq!(send("upload", &[]).await.details(), ["required: files: is required"]);

@@ -26,30 +26,20 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
         ("PATCH", "/browsers/x", "network", json!({ "network": {} })),
         ("POST", "/browser_pools", "network", json!({ "size": 1, "network": {} })),
         ("PATCH", "/browser_pools/x", "expected_network", json!({ "expected_network": {} })),
-        ("POST", "/credentials", "totp_digits", json!({ "name": "x", "totp_digits": 8 })),
-        ("POST", "/proxies", "config.ca_bundle", json!({ "type": "custom", "config": { "ca_bundle": "x" } })),
     ] {
         let reply = api.call(method, path, &body.to_string()).await;
         assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{method} {path} {body}: {reply}");
         assert!(reply.to_string().contains(&format!("\"{field}: ")), "{field}: {reply}");
-    }
-    for (path, name) in [("/profiles/x/download?format=tar", "format")] {
-        let reply = api.get(path).await;
-        assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{path}: {reply}");
-        assert!(reply.to_string().contains(&format!("\"{name}: ")), "{name}: {reply}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn null_and_what_the_server_does_anyway_are_accepted() {
     let mut ports = Ports::default();
-    ports.profiles.expect_find().returning(|_, _| Ok(None));
     ports.pools.expect_find().returning(|_, _| Ok(None));
     ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
     let api = TestApi::start(ports);
     let reply = api.post("/browser_pools/x/acquire", json!({ "profile": null })).await;
-    assert_eq!((reply.status, &*reply.code()), (404, "not_found"), "{reply}");
-    let reply = api.get("/profiles/x/download?format=tar.zst").await;
     assert_eq!((reply.status, &*reply.code()), (404, "not_found"), "{reply}");
 }
 

@@ -89,16 +89,23 @@ async fn a_program_runs_as_requested_and_its_output_is_returned() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_ends_before_its_client_times_out() {
     let mut ports = ports();
-    ports.processes.expect_exec().times(1).returning(|_, exec| {
-        assert_eq!(exec.within, Duration::from_secs(8));
-        Err(OperationError::Timeout { seconds: 8 })
-    });
+    ports
+        .processes
+        .expect_exec()
+        .times(3)
+        .returning(|_, exec| Err(OperationError::Timeout { seconds: exec.within.as_secs().try_into().unwrap() }));
     let api = TestApi::start(ports);
     let key = format!("Authorization: Bearer {}", super::support::Key::Organization.text());
-    let headers = [key.as_str(), "X-Stainless-Read-Timeout: 10"];
-    let reply = api.request("POST", &path("process/exec"), &headers, r#"{"command":"sleep 60"}"#).await;
-    assert_eq!((reply.status, reply.code().as_str()), (504, "timeout"));
-    assert_eq!(reply.header("x-should-retry"), Some("false"));
+    for (header, seconds) in
+        [("X-Stainless-Read-Timeout: 10", 8), ("X-Stainless-Timeout: 90", 88), ("X-Stainless-Lang: js", 58)]
+    {
+        let headers = [key.as_str(), header];
+        let body = r#"{"command":"sleep 600","timeout_sec":600}"#;
+        let reply = api.request("POST", &path("process/exec"), &headers, body).await;
+        assert_eq!((reply.status, reply.code().as_str()), (504, "timeout"));
+        assert!(reply.json()["message"].as_str().unwrap().contains(&format!("{seconds} s")), "{header}: {reply}");
+        assert_eq!(reply.header("x-should-retry"), Some("false"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -310,7 +317,8 @@ async fn a_raw_request_is_forwarded_and_its_response_returned() {
     });
     let api = TestApi::start(ports);
     let token = api.token(session_id(1), Permission::Drive);
-    let to = format!("/vm/{}/curl/raw?url=http%3A%2F%2Fsite.test%2F%3Fq%3D1&jwt={token}&b=2", session_id(1));
+    let to =
+        format!("/vm/{}/curl/raw?url=http%3A%2F%2Fsite.test%2F%3Fq%3D1&jwt={token}&b=2&timeout_ms=9000", session_id(1));
     let headers = [
         "X-Mine: 1",
         "X-Stainless-Lang: python",
@@ -343,6 +351,8 @@ async fn a_raw_request_is_forwarded_and_its_response_returned() {
     assert_eq!(api.request("GET", &format!("{to}&jwt={view}"), &[], "").await.status, 403);
     assert_eq!(api.request("GET", &to, &[], "").await.status, 401);
     assert_eq!(api.request("GET", &format!("/vm/{}/curl/raw?jwt={token}", session_id(1)), &[], "").await.status, 400);
+    let reply = api.request("GET", &format!("{to}&jwt={token}&timeout_ms=0"), &[], "").await;
+    assert_eq!(reply.details(), ["out_of_range: timeout_ms: must be from 1 to 300000"]);
 }
 
 /// Tests requests of Chromium as a person's browser, from every origin; of browsers that do not state the origin; and

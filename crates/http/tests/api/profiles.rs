@@ -194,8 +194,18 @@ async fn a_saved_profile_is_downloaded_and_an_unsaved_one_is_an_empty_archive() 
         "invalid_format: version: must be the id of a version"
     );
 
+    assert_eq!(
+        api.get("/profiles/login/download?format=zip").await.details(),
+        ["not_allowed: format: must be tar.zst or tar"]
+    );
+
+    // An empty `tar` is 1024 zero bytes.
+    let plain = api.get("/profiles/new/download?format=tar").await;
+    assert_eq!((plain.status, plain.text()), (200, format!("400\r\n{}\r\n0\r\n\r\n", "\0".repeat(1024)).into()));
+    assert_eq!(plain.header("content-disposition"), Some(&*format!("attachment; filename=\"{}.tar\"", id(2))));
+    let same = api.get("/profiles/new/download?format=tar.zst").await;
     let reply = api.get("/profiles/new/download").await;
-    assert_eq!(reply.status, 200, "{reply}");
+    assert_eq!((reply.status, &reply.body), (200, &same.body), "{reply}");
     let named = format!("attachment; filename=\"{}.tar.zst\"", id(2));
     assert_eq!(reply.header("content-disposition"), Some(&*named));
     assert!(reply.body.windows(4).any(|part| part == [0x28, 0xb5, 0x2f, 0xfd]), "zstd");

@@ -43,7 +43,9 @@ async fn a_proxy_is_checked_and_stored_sealed_and_its_password_is_never_returned
     assert!(!reply.text().contains("s3cr3t"));
     assert_eq!(
         body["config"],
-        json!({ "host": "proxy.example", "port": 1080, "username": "me:@/%", "has_password": true })
+        json!({
+            "host": "proxy.example", "port": 1080, "username": "me:@/%", "has_password": true, "has_ca_bundle": false,
+        })
     );
     assert_eq!(
         [&body["name"], &body["type"], &body["protocol"], &body["status"], &body["ip_address"]],
@@ -79,6 +81,20 @@ async fn invalid_fields_are_named_and_nothing_is_dialled() {
         (config(json!({ "username": "a:b" })), "config.username", "invalid_format"),
         (config(json!({ "username": "a\nb" })), "config.username", "invalid_format"),
         (config(json!({ "password": "x" })), "config.username", "required"),
+        (config(json!({ "ca_bundle": ca_bundle() })), "config.ca_bundle", "not_allowed"),
+        (
+            json!({
+                "type": "custom", "protocol": "https",
+                "config": { "host": "a", "port": 1, "ca_bundle": "-----BEGIN PRIVATE KEY-----" },
+            }),
+            "config.ca_bundle",
+            "not_allowed",
+        ),
+        (
+            json!({ "type": "custom", "protocol": "https", "config": { "host": "a", "port": 1, "ca_bundle": "" } }),
+            "config.ca_bundle",
+            "invalid_format",
+        ),
         (
             json!({ "type": "custom", "bypass_hosts": ["*"], "config": { "host": "a", "port": 1 } }),
             "bypass_hosts.0",
@@ -97,6 +113,31 @@ async fn invalid_fields_are_named_and_nothing_is_dialled() {
         assert_eq!(detail["code"], code, "{reply}");
         assert!(detail.to_string().contains(field), "{reply}");
     }
+}
+
+/// Returns a certificate in PEM.
+fn ca_bundle() -> String {
+    rcgen::generate_simple_self_signed(Vec::new()).unwrap().cert.pem()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_authorities_of_a_proxy_are_stored_and_used_for_its_check() {
+    let (mut ports, bundle) = (Ports::default(), ca_bundle());
+    let (checked, stored) = (bundle.clone(), bundle.clone());
+    ports.dialer.expect_check().times(1).returning(move |proxy, _| {
+        assert_eq!(proxy.ca_bundle.as_ref().map(|bundle| bundle.as_str()), Some(checked.as_str()));
+        CheckOutcome::Available(None)
+    });
+    ports.proxies.expect_create().times(1).returning(move |proxy, _| {
+        let ProxyConfig::Own(own) = &proxy.config else { panic!("it is the caller's own") };
+        assert_eq!(own.ca_bundle.as_ref().map(|bundle| bundle.as_str()), Some(stored.as_str()));
+        Ok(ProxyStored::Yes)
+    });
+    let config = json!({ "host": "proxy.example", "port": 443, "ca_bundle": bundle });
+    let body = json!({ "type": "custom", "protocol": "https", "config": config });
+    let reply = TestApi::start(ports).post("/proxies", &body).await;
+    assert_eq!((reply.status, &reply.json()["config"]["has_ca_bundle"]), (201, &json!(true)), "{reply}");
+    assert!(!reply.text().contains("CERTIFICATE"), "{reply}");
 }
 
 /// Returns ports of an installation with proxy gateways.

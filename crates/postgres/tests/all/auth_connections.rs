@@ -56,7 +56,7 @@ fn credential(n: u32, named: &str) -> Result<Credential, Fault> {
         domain: "d1.example".to_owned(),
         sso_provider: Some("google".to_owned()),
         value_keys: vec!["username".to_owned()],
-        has_totp_secret: false,
+        totp: None,
         created_at: NOON,
         updated_at: NOON,
     })

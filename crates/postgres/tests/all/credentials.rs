@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use casement_domain::credential::{
     Credential, CredentialChange, CredentialFilter, CredentialRepository as _, CredentialSecret, CredentialStored,
-    CredentialUpdated, MAX_VALUES, SealedSecret, SealedSecrets,
+    CredentialUpdated, MAX_VALUES, SealedSecret, SealedSecrets, SealedTotp, TotpAlgorithm, TotpParameters,
 };
 use casement_domain::name::LabelName;
 use casement_domain::page::Page;
@@ -35,11 +35,16 @@ fn sealed(n: u32, secret: CredentialSecret) -> Result<SealedSecret, Fault> {
     Ok(SealedSecret { credential: id(n), secret, sealed })
 }
 
+const UNUSUAL: TotpParameters = TotpParameters { algorithm: TotpAlgorithm::Sha512, digits: 8, period_seconds: 60 };
+
 fn secrets(n: u32, names: &[&str], totp: bool) -> Result<SealedSecrets, Fault> {
     let value = |name: &&str| Ok(((*name).to_owned(), sealed(n, CredentialSecret::Value((*name).to_owned()))?.sealed));
     Ok(SealedSecrets {
         values: names.iter().map(value).collect::<Result<BTreeMap<_, _>, Fault>>()?,
-        totp: totp.then(|| sealed(n, CredentialSecret::Totp)).transpose()?.map(|one| one.sealed),
+        totp: totp
+            .then(|| sealed(n, CredentialSecret::Totp))
+            .transpose()?
+            .map(|one| SealedTotp { sealed: one.sealed, parameters: UNUSUAL }),
     })
 }
 
@@ -51,7 +56,7 @@ fn credential(n: u32, named: &str, secrets: &SealedSecrets) -> Credential {
         domain: format!("d{n}.example"),
         sso_provider: None,
         value_keys: secrets.values.keys().cloned().collect(),
-        has_totp_secret: secrets.totp.is_some(),
+        totp: secrets.totp.as_ref().map(|totp| totp.parameters),
         created_at: seconds(i64::from(n)),
         updated_at: seconds(i64::from(n)),
     }
@@ -124,7 +129,7 @@ async fn a_change_forgets_then_merges_and_is_whole_or_not_at_all() -> TestResult
         return Err("it was not changed".into());
     };
     assert_eq!(changed.value_keys, ["a", "c"]);
-    assert_eq!((changed.sso_provider.as_deref(), changed.has_totp_secret), (Some("google"), false));
+    assert_eq!((changed.sso_provider.as_deref(), changed.totp), (Some("google"), None));
     assert_eq!((changed.created_at, changed.updated_at), (seconds(1), seconds(50)));
     assert_eq!(credentials.secrets(id(1)).await?, Some(new));
 
@@ -157,6 +162,8 @@ async fn secrets_are_found_by_the_key_that_they_are_sealed_under() -> TestResult
         credentials.reseal(&one, b"next").await?;
     }
     let now = credentials.secrets(id(1)).await?.ok_or("it is gone")?;
-    assert_eq!((now.values["a"].as_slice(), now.totp.as_deref()), (&b"next"[..], Some(&b"next"[..])));
+    let totp = now.totp.ok_or("it has no secret of codes")?;
+    assert_eq!((now.values["a"].as_slice(), totp.sealed.as_slice()), (&b"next"[..], &b"next"[..]));
+    assert_eq!(totp.parameters, UNUSUAL);
     Ok(())
 }

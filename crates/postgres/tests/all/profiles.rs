@@ -122,6 +122,9 @@ async fn a_list_is_filtered_by_the_whole_name_or_a_part_of_name_or_id_and_cut_in
         }
         let page = profiles.list(&scope, &everything, Page { limit: 2, offset: 0 }).await?;
         assert_eq!((page.items.len(), page.next_offset), (2, Some(2)));
+        let behind = Page::parse(Some(100), Some(i64::MAX)).map_err(|bad| format!("{bad:?}"))?;
+        let behind = profiles.list(&scope, &everything, behind).await?;
+        assert_eq!((behind.items, behind.next_offset), (Vec::new(), None));
         let page = profiles.list(&scope, &everything, Page { limit: 2, offset: 2 }).await?;
         assert_eq!((page.items, page.next_offset), (vec![profile(1, "Login")], None));
     }

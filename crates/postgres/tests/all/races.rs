@@ -118,7 +118,7 @@ async fn no_credential_slips_past_the_deletion_of_its_project() -> TestResult {
             domain: "shop.example".to_owned(),
             sso_provider: None,
             value_keys: Vec::new(),
-            has_totp_secret: false,
+            totp: None,
             created_at: seconds(0),
             updated_at: seconds(0),
         };

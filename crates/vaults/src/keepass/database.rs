@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use ::keepass::Database;
 use ::keepass::db::{EntryRef, fields};
-use casement_domain::credential_provider::OneTimeSecret;
+use casement_domain::credential::TotpSecret;
+use secrecy::ExposeSecret as _;
 
 use super::messages::{Hidden, Login, ReaderResponse, Secrets};
 use crate::bounds::{MAX_ITEMS, MAX_URL, MAX_URLS, MAX_VALUE, MAX_VALUES, truncated};
@@ -82,7 +83,7 @@ fn text(entry: &EntryRef<'_>, name: &str) -> Option<Hidden> {
 
 fn one_time(entry: &EntryRef<'_>) -> Option<Hidden> {
     let secret = text(entry, fields::OTP).or_else(|| text(entry, OTHER_OTP))?;
-    OneTimeSecret::parse(&secret.0).map(|_| secret)
+    TotpSecret::parse(secret.0.expose_secret()).ok().map(|_| secret)
 }
 
 /// Returns the URL of the entry, then its further URLs.

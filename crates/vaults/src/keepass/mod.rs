@@ -15,10 +15,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use casement_domain::CredentialProviderId;
+use casement_domain::credential::TotpSecret;
 use casement_domain::credential_provider::{
-    CredentialStore, ItemSecrets, OneTime, OneTimeSecret, OpenProvider, ProviderFault, ProviderItem, ProviderVault,
-    StorePlace,
+    CredentialStore, ItemSecrets, OneTime, OpenProvider, ProviderFault, ProviderItem, ProviderVault, StorePlace,
 };
+use secrecy::ExposeSecret as _;
 use time::{Duration, OffsetDateTime};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
@@ -130,7 +131,7 @@ fn item(login: Login, vault: &ProviderVault) -> ProviderItem {
 
 fn secrets(found: Secrets) -> ItemSecrets {
     let clear = |hidden: Hidden| hidden.0;
-    let one_time = found.one_time.and_then(|secret| OneTimeSecret::parse(&secret.0));
+    let one_time = found.one_time.and_then(|secret| TotpSecret::parse(secret.0.expose_secret()).ok());
     ItemSecrets {
         username: found.username.map(clear),
         password: found.password.map(clear),

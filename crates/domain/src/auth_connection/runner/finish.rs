@@ -14,7 +14,7 @@ use crate::auth_connection::{
     AuthConnection, CollectedCredential, ConnectionStatus, CredentialRef, Flow, FlowEnd, FlowError, FlowEvent,
     FlowFailure, ProfileSavePermission,
 };
-use crate::credential::{NewCredential, Route, Sites};
+use crate::credential::{NewCredential, Route, Sites, TotpRequest};
 use crate::ids::SessionId;
 use crate::permission::Permissions;
 use crate::session::{IdOrName, SessionState};
@@ -150,7 +150,8 @@ impl FlowRunner {
                 Some(_) => continue,
                 None => {
                     let values = Some(entered.values.clone());
-                    let new = NewCredential::parse(Some(&name), Some(&entered.domain), values, None, None);
+                    let new =
+                        NewCredential::parse(Some(&name), Some(&entered.domain), values, None, TotpRequest::default());
                     new.map_err(Into::into).and_then(|new| credentials.create_stored(scope, new))
                 }
             };

@@ -221,7 +221,7 @@ pub(super) fn credential(values: &[(&str, &str)]) -> Credential {
         domain: "d1.example".to_owned(),
         sso_provider: None,
         value_keys: values.iter().map(|(name, _)| (*name).to_owned()).collect(),
-        has_totp_secret: false,
+        totp: None,
         created_at: NOON,
         updated_at: NOON,
     }

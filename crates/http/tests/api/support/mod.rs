@@ -51,6 +51,7 @@ impl TestApi {
             rate_limit: ports.rate_limit.and_then(std::num::NonZeroU32::new),
             refused_limit: std::num::NonZeroU32::new(ports.refused_limit.unwrap_or(1000)).expect("one at least"),
             workers: 1,
+            spool_directory: std::env::temp_dir(),
         };
         let services = ports.into_services(&clock, tokens.clone());
         let sessions = services.sessions.clone();
