@@ -17,7 +17,7 @@ use crate::store_error::StoreError;
 /// The default number of days for which the old key stays valid after a rotation.
 const GRACE_DAYS: u32 = 7;
 /// The maximum lifetime of a key, and of an old key after a rotation, in days.
-const MAX_DAYS: u32 = 3650;
+pub const MAX_DAYS: u32 = 3650;
 
 /// The error of a use case of the administration of keys.
 pub type KeyError = UseCaseError<CannotDeleteItself>;

@@ -7,6 +7,7 @@ mod ports;
 mod secret;
 mod service;
 
+pub use administration::MAX_DAYS;
 pub use administration::{CannotDeleteItself, KeyAdministration, KeyError};
 #[cfg(feature = "mocks")]
 pub use directory::MockApiKeyDirectory;

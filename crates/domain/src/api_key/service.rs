@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use time::Duration;
 
+use super::administration::MAX_DAYS;
 use super::{ApiKey, ApiKeyRepository, KeySecret, KeyStatus};
 use crate::clock::{Clock, Entropy, IdSource};
 use crate::error::{NotFound, UseCaseError};
@@ -123,7 +124,7 @@ impl ApiKeys {
     ) -> Result<CreatedKey, InvalidInput> {
         let mut fields = Fields::new();
         let name = fields.take_required("name", request.name, |text| LabelName::parse(&text));
-        let days = fields.take_optional("days_to_expire", request.days_to_expire, |n| within(n, 1, 3650));
+        let days = fields.take_optional("days_to_expire", request.days_to_expire, |n| within(n, 1, MAX_DAYS));
         let name = fields.finish_with(|| name)?;
         let now = self.clock.now();
         let secret = KeySecret::mint(self.entropy.as_ref());

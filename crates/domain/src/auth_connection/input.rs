@@ -10,11 +10,15 @@ use crate::name::SlugName;
 use crate::reference::Reference;
 
 /// The maximum number of hosts that a connection may list.
-const MAX_DOMAINS: usize = 50;
+pub const MAX_DOMAINS: usize = 50;
 /// The maximum number of characters of the name of a provider and of the path of an item.
-const MAX_TEXT: usize = 1024;
+pub const MAX_TEXT: usize = 1024;
 /// The maximum number of characters of the URL of a login.
-const MAX_URL: usize = 2048;
+pub const MAX_URL: usize = 2048;
+/// The shortest interval of health checks, in seconds.
+pub const MIN_INTERVAL_SECONDS: u32 = 300;
+/// The longest interval of health checks, in seconds: a day.
+pub const MAX_INTERVAL_SECONDS: u32 = 86_400;
 
 /// The unchecked reference to a credential.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,7 +94,7 @@ impl ConnectionRequest {
 
     fn update(self, fields: &mut Fields, domain: Option<&str>, now: &Settings) -> CheckedUpdate {
         let allowed = fields.take_optional("allowed_domains", self.allowed_domains, patterns);
-        let interval = |seconds| within(seconds, 300, 86_400);
+        let interval = |seconds| within(seconds, MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS);
         let interval = fields.take_optional("health_check_interval", self.health_check_interval, interval);
         let credential = fields.take_optional("credential", self.credential, CredentialRequest::parse);
         let listed = || allowed.clone().unwrap_or_else(|| now.allowed_domains.clone());

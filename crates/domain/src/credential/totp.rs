@@ -10,7 +10,7 @@ use crate::field::{FieldCode, InvalidValue, check_max_length};
 
 const STEP: i64 = 30;
 /// The maximum number of characters of the text of a secret, including blanks.
-const MAX_BYTES: usize = 1024;
+pub const MAX_BYTES: usize = 1024;
 
 /// The secret of one-time codes.
 #[derive(Clone)]

@@ -11,6 +11,7 @@ mod one_time;
 mod ports;
 mod service;
 
+pub use input::{MAX_TOKEN, MAX_TTL_SECONDS, MAX_URL};
 pub use input::{ProviderRequest, ProviderUpdateRequest};
 pub use lookup::{FindError, FoundLogin, Lookup};
 pub use model::{CredentialProvider, ProviderChange, ProviderItem, ProviderPlace, ProviderType, ProviderVault};

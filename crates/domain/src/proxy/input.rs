@@ -94,7 +94,7 @@ impl fmt::Debug for NewProxyConfig {
 }
 
 /// The maximum number of bytes of a user name or password, because SOCKS has one byte for the length.
-pub(super) const MAX_CREDENTIAL: usize = 255;
+pub const MAX_CREDENTIAL: usize = 255;
 
 pub(super) const NONE_RENTED: NotSupported =
     NotSupported { field: "type", why: "this installation rents no proxies of that type" };

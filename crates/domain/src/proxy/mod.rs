@@ -11,6 +11,7 @@ mod upstream;
 
 pub use bypass::{BypassHost, MAX_BYPASS_HOSTS};
 pub use exit::{Exit, ExitMember};
+pub use input::MAX_CREDENTIAL;
 pub use input::{NewProxy, NewProxyConfig, ProxyConfigRequest, ProxyRequest};
 pub use model::{OwnProxy, Proxy, ProxyConfig, ProxyFailure, ProxyProtocol, ProxyStatus, ProxyType};
 pub use ports::{

@@ -31,9 +31,11 @@ pub struct ScriptEnd {
 }
 
 impl NewScript {
-    const MAX_CODE: usize = 1 << 20;
+    /// The maximum length of a script, in bytes.
+    pub const MAX_CODE: usize = 1 << 20;
     const TIMEOUT_SECONDS: i64 = 60;
-    const MAX_TIMEOUT_SECONDS: u32 = 600;
+    /// The longest timeout of a script, in seconds.
+    pub const MAX_TIMEOUT_SECONDS: u32 = 600;
 
     /// Checks a script: 1 byte to 1 MiB of code, a timeout of 1 to 600 seconds, default 60.
     ///
