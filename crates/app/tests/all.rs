@@ -54,6 +54,7 @@ mod all {
     mod login_ways;
     mod logins;
     mod memories;
+    mod openapi;
     mod organization;
     mod playwright;
     mod policies;

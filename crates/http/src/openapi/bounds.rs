@@ -61,6 +61,11 @@ const PLAIN: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
 /// A text without NUL.
 const NO_NUL: &str = r"^[^\x00]*$";
 const HOST_NAME: &str = r"^([A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$";
+/// A host name in which a label may be `*` or `**`.
+const ALLOWED_DOMAIN: &str =
+    r"^((\*\*?|[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)\.)+[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$";
+/// An id of this service.
+const ID: &str = "^[0-7][0-9a-hjkmnp-tv-z]{25}$";
 /// An absolute URL of http or https.
 const HTTP_URL: &str = r"^https?://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[1-9][0-9]{0,3})?(/[!-~]*)?$";
 /// An absolute URL of any scheme but that of scripts.
@@ -97,6 +102,16 @@ fn tags() -> Value {
     map(session::Tags::MAX_PAIRS, text(1, session::Tags::MAX_KEY), text(0, session::Tags::MAX_VALUE))
 }
 
+fn plain(high: usize) -> Value {
+    json!({"pattern": PLAIN, "minLength": 1, "maxLength": high})
+}
+
+/// A reference with an id or a name.
+fn one_given() -> Value {
+    let given = |field: &str| json!({"required": [field], "properties": {field: {"type": "string"}}});
+    json!({"anyOf": [given("id"), given("name")]})
+}
+
 fn side() -> Value {
     range(1, Viewport::MAX_SIDE)
 }
@@ -120,10 +135,11 @@ fn sessions() -> Vec<FieldBound> {
     vec![
         ("CreateBrowser", "name", label()),
         ("CreateBrowser", "timeout_seconds", range(session::MIN_TIMEOUT_SECONDS.into(), session::MAX_TIMEOUT_SECONDS)),
-        ("CreateBrowser", "extensions", items(0, extension::MAX_LOADED_AT_ONCE)),
+        ("CreateBrowser", "extensions", items_of(0, extension::MAX_LOADED_AT_ONCE, one_given())),
         ("CreateBrowser", "start_url", formed(ANY_URL, StartUrl::MAX_LENGTH)),
         ("CreateBrowser", "tags", tags()),
-        ("UpdateBrowser", "name", json!({"maxLength": name::MAX_LENGTH})),
+        ("UpdateBrowser", "name", formed(&format!("^$|{LABEL}"), name::MAX_LENGTH)),
+        ("UpdateBrowser", "profile", json!({"anyOf": [{"type": "null"}, one_given()]})),
         ("UpdateBrowser", "tags", tags()),
         ("ViewportInput", "width", side()),
         ("ViewportInput", "height", side()),
@@ -142,7 +158,7 @@ fn pools() -> Vec<FieldBound> {
             "timeout_seconds",
             range(session::MIN_TIMEOUT_SECONDS.into(), session::MAX_TIMEOUT_SECONDS),
         ),
-        ("BrowserPoolInput", "extensions", items(0, extension::MAX_LOADED_AT_ONCE)),
+        ("BrowserPoolInput", "extensions", items_of(0, extension::MAX_LOADED_AT_ONCE, one_given())),
         ("BrowserPoolInput", "start_url", formed(&format!("^$|{ANY_URL}"), StartUrl::MAX_LENGTH)),
         ("AcquireBrowser", "name", label()),
         ("AcquireBrowser", "acquire_timeout_seconds", range(0, pool::MAX_WAIT_SECONDS)),
@@ -173,8 +189,8 @@ fn keys_and_projects() -> Vec<FieldBound> {
 
 fn logins() -> Vec<FieldBound> {
     let interval = || range(auth_connection::MIN_INTERVAL_SECONDS.into(), auth_connection::MAX_INTERVAL_SECONDS);
-    let domains = || items(0, auth_connection::MAX_DOMAINS);
-    let values = || map(credential::MAX_VALUES, text(1, credential::MAX_KEY), text(0, credential::MAX_VALUE));
+    let domains = || items_of(0, auth_connection::MAX_DOMAINS, formed(ALLOWED_DOMAIN, 253));
+    let values = || map(credential::MAX_VALUES, plain(credential::MAX_KEY), text(0, credential::MAX_VALUE));
     let submitted = || map(auth_connection::MAX_VALUES, json!({}), text(0, auth_connection::MAX_VALUE_BYTES));
     let ttl = || range(0, credential_provider::MAX_TTL_SECONDS);
     let projects = || items(0, CredentialProvider::MAX_PROJECTS);
@@ -183,7 +199,7 @@ fn logins() -> Vec<FieldBound> {
         ("CreateAuthConnection", "profile_name", slug()),
         ("CreateAuthConnection", "allowed_domains", domains()),
         ("CreateAuthConnection", "health_check_interval", interval()),
-        ("CreateAuthConnection", "login_url", formed(HTTP_URL, auth_connection::MAX_URL)),
+        ("CreateAuthConnection", "login_url", formed(&format!("^$|{HTTP_URL}"), auth_connection::MAX_URL)),
         ("UpdateAuthConnection", "allowed_domains", domains()),
         ("UpdateAuthConnection", "health_check_interval", interval()),
         ("UpdateAuthConnection", "login_url", formed(&format!("^$|{HTTP_URL}"), auth_connection::MAX_URL)),
@@ -192,7 +208,7 @@ fn logins() -> Vec<FieldBound> {
         ("CreateCredential", "name", label_in_path()),
         ("CreateCredential", "domain", formed(HOST_NAME, 253)),
         ("CreateCredential", "sso_provider", formed(PLAIN, credential::MAX_PROVIDER)),
-        ("CreateCredential", "totp_secret", formed(BASE32, credential::MAX_TOTP_SECRET)),
+        ("CreateCredential", "totp_secret", formed(&format!("^$|{BASE32}"), credential::MAX_TOTP_SECRET)),
         ("CreateCredential", "values", values()),
         ("UpdateCredential", "name", label_in_path()),
         ("UpdateCredential", "sso_provider", formed(PLAIN, credential::MAX_PROVIDER)),
@@ -215,7 +231,7 @@ fn logins() -> Vec<FieldBound> {
 }
 
 fn apps() -> Vec<FieldBound> {
-    let name = || json!({"pattern": PLAIN, "minLength": 1, "maxLength": invocation::MAX_NAME});
+    let name = || plain(invocation::MAX_NAME);
     let json_text =
         || json!({"minLength": 1, "maxLength": invocation::MAX_JSON, "contentMediaType": "application/json"});
     vec![
@@ -230,7 +246,7 @@ fn apps() -> Vec<FieldBound> {
         ),
         ("UpdateInvocation", "status", one_of(&["succeeded", "failed"])),
         ("UpdateInvocation", "output", json_text()),
-        ("DeploymentForm", "version", json!({"pattern": PLAIN, "minLength": 1, "maxLength": deployment::MAX_VERSION})),
+        ("DeploymentForm", "version", plain(deployment::MAX_VERSION)),
         ("DeploymentForm", "entrypoint_rel_path", formed(PACKAGE_PATH, deployment::MAX_ENTRYPOINT)),
         (
             "DeploymentForm",
@@ -345,7 +361,7 @@ fn mouse_and_keyboard() -> Vec<FieldBound> {
 
 fn proxies() -> Vec<FieldBound> {
     let kinds: Vec<_> = ProxyType::ALL.iter().map(|kind| kind.as_str()).collect();
-    let credential = || json!({"pattern": PLAIN, "minLength": 1, "maxLength": proxy::MAX_CREDENTIAL});
+    let credential = || plain(proxy::MAX_CREDENTIAL);
     vec![
         ("CreateProxy", "type", one_of(&kinds)),
         ("CreateProxy", "name", label()),
@@ -363,6 +379,11 @@ fn proxies() -> Vec<FieldBound> {
         ("CheckProxy", "url", json!({"pattern": HTTP_URL})),
         ("ProxyChanges", "name", label()),
     ]
+}
+
+/// The bound of a query parameter of a text without other bounds: PostgreSQL refuses NUL.
+pub(super) fn any_text() -> Value {
+    json!({"pattern": NO_NUL})
 }
 
 /// Returns the bounds of query parameters by name. A parameter of several operations with different bounds is in
@@ -409,6 +430,7 @@ pub(super) fn operation_parameters() -> Vec<(&'static str, &'static str, Value)>
         ("list_audit_records", "end", json!({"format": "date-time"})),
         ("export_audit_chunk", "start", json!({"format": "date-time"})),
         ("export_audit_chunk", "end", json!({"format": "date-time"})),
+        ("download_profile", "version", json!({"pattern": ID})),
         ("extension_from_web_store", "url", json!({"pattern": STORE_URL})),
         ("list_telemetry_events", "category", json!({"items": {"enum": categories}})),
     ]
@@ -422,6 +444,7 @@ pub(super) fn conditions() -> Vec<(&'static str, Value)> {
     let config = json!({"type": "object", "required": ["host", "port"], "properties": address});
     let own = json!({"required": ["config"], "properties": {"config": config}});
     let named = json!({"type": "object", "minProperties": 1});
+    let vault = json!({"required": ["vault"], "properties": {"vault": {"type": "string"}}});
     let off =
         json!({"required": ["enabled", "browser"], "properties": {"enabled": {"const": false}, "browser": named}});
     vec![
@@ -429,6 +452,11 @@ pub(super) fn conditions() -> Vec<(&'static str, Value)> {
         ("ProfileReference", json!({"not": both})),
         ("AuthProxyReference", json!({"not": both})),
         ("CreateProxy", json!({"if": {"properties": {"type": {"const": "custom"}}}, "then": own})),
+        (
+            "CreateCredentialProvider",
+            json!({"if": {"properties": {"provider_type": {"const": "keepass"}}}, "then": vault}),
+        ),
+        ("DeploymentForm", json!({"anyOf": [{"required": ["file", "entrypoint_rel_path"]}, {"required": ["source"]}]})),
         ("ProxyExit", json!({"not": {"required": ["host"]}})),
         ("Telemetry", json!({"not": off})),
     ]

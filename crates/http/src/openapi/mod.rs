@@ -8,7 +8,7 @@ use std::{
 };
 
 use actix_web::http::Method;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use utoipa::{
     OpenApi, PartialSchema, ToSchema as _,
     openapi::{
@@ -90,6 +90,9 @@ fn bound(document: &mut Value) {
     let paths = document["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
     for operation in paths.filter_map(Value::as_object_mut).flat_map(Map::values_mut) {
         let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
+        if let Some(stream) = operation["responses"].pointer_mut("/200/content/text~1event-stream/schema") {
+            *stream = event_with(stream.take());
+        }
         for parameter in operation["parameters"].as_array_mut().into_iter().flatten() {
             if parameter["in"] != "query" {
                 continue;
@@ -97,11 +100,19 @@ fn bound(document: &mut Value) {
             let name = parameter["name"].as_str().unwrap_or_default();
             let special = bounds::operation_parameters().into_iter().find(|(of, named, _)| *of == id && *named == name);
             let general = bounds::parameters().into_iter().find(|(named, _)| *named == name);
-            if let Some(bounds) = special.map(|(_, _, bounds)| bounds).or(general.map(|(_, bounds)| bounds)) {
+            let text = (parameter["schema"]["type"] == "string").then(bounds::any_text);
+            if let Some(bounds) = special.map(|(_, _, bounds)| bounds).or(general.map(|(_, bounds)| bounds)).or(text) {
                 narrow(&mut parameter["schema"], &bounds);
             }
         }
     }
+}
+
+/// Returns the schema of one server-sent event whose data is JSON of this schema.
+fn event_with(data: Value) -> Value {
+    let data = json!({"type": "string", "contentMediaType": "application/json", "contentSchema": data});
+    let text = json!({"type": "string"});
+    json!({"type": "object", "required": ["data"], "properties": {"data": data, "event": text, "id": text}})
 }
 
 /// Adds the members of `bounds` to a schema. The bounds of items belong to the schema of the items.
