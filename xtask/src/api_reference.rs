@@ -102,7 +102,8 @@ fn page(document: &Value, tag: &str, operations: &[Operation], samples: &Value) 
 
 /// Returns the name of the schema of a record, or of a list of records.
 fn record_name(schema: &Value) -> Option<&str> {
-    let reference = schema["$ref"].as_str().or_else(|| schema["items"]["$ref"].as_str())?;
+    let event = &schema["properties"]["data"]["contentSchema"];
+    let reference = [schema, &schema["items"], event].into_iter().find_map(|schema| schema["$ref"].as_str())?;
     reference.rsplit('/').next()
 }
 

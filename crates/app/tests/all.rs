@@ -56,6 +56,7 @@ mod all {
     mod logins;
     mod memories;
     mod node_client;
+    mod openapi;
     mod organization;
     mod playwright;
     mod policies;

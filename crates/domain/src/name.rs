@@ -6,7 +6,7 @@ use crate::field::{FieldCode, InvalidValue, check_length, check_no_control_chara
 use crate::ids::is_id_shaped;
 
 /// The maximum number of characters of a name.
-const MAX_LENGTH: usize = 255;
+pub const MAX_LENGTH: usize = 255;
 
 /// A name of a pool, a profile or an extension, which is part of paths: `^[A-Za-z0-9._-]{1,255}$`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -297,6 +297,11 @@ impl<'de> IntoDeserializer<'de, InvalidField> for Strict {
     }
 }
 
+/// Returns a number without a fraction, such as `3.0`, as an integer. JSON has one type of numbers.
+fn whole(value: f64) -> Option<i64> {
+    if value.fract() == 0.0 { format!("{value}").parse().ok() } else { None }
+}
+
 impl<'de> Deserializer<'de> for Strict {
     type Error = InvalidField;
 
@@ -307,7 +312,10 @@ impl<'de> Deserializer<'de> for Strict {
             Value::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
                 (Some(value), _, _) => visitor.visit_u64(value),
                 (None, Some(value), _) => visitor.visit_i64(value),
-                (None, None, value) => visitor.visit_f64(value.unwrap_or(f64::NAN)),
+                (None, None, value) => match value.and_then(whole) {
+                    Some(value) => visitor.visit_i64(value),
+                    None => visitor.visit_f64(value.unwrap_or(f64::NAN)),
+                },
             },
             Value::String(text) => visitor.visit_string(text),
             Value::Array(items) => visitor.visit_seq(SeqDeserializer::new(items.into_iter().map(Strict))),
@@ -388,6 +396,8 @@ mod tests {
         }
         let nested = read::<Body>(br#"{"any": {"a": [1, 2.5, {"b": null}]}, "size": {"width": 3}}"#).expect("fine");
         assert_eq!(nested.size, Some(Size { width: Some(3) }));
+        let whole = read::<Body>(br#"{"size": {"width": -3.0}}"#).expect("an integer, as JSON Schema has it");
+        assert_eq!(whole.size, Some(Size { width: Some(-3) }));
         assert_eq!(Value::Object(nested.any.expect("given")).to_string(), r#"{"a":[1,2.5,{"b":null}]}"#);
     }
 
@@ -395,7 +405,7 @@ mod tests {
     fn another_type_is_refused_with_the_path_of_the_field() {
         for (body, message) in [
             (r#"{"size": {"width": "1"}}"#, "size.width: must be an integer"),
-            (r#"{"size": {"width": 1.0}}"#, "size.width: must be an integer"),
+            (r#"{"size": {"width": 1.5}}"#, "size.width: must be an integer"),
             (r#"{"size": {"width": 18446744073709551615}}"#, "size.width: must fit into 64 bits"),
             (r#"{"size": {"width": 1e99}}"#, "size.width: must be an integer"),
             (r#"{"size": [1]}"#, "size: must be an object"),

@@ -22,6 +22,7 @@ use crate::{
 /// A refusal in the document: its status and the reason.
 pub(crate) type Refusal = (&'static str, &'static str);
 
+const UNAUTHORIZED: Refusal = ("401", "The credential is missing or not valid");
 const INVALID: Refusal = ("400", "A field breaks a rule");
 pub(crate) const OTHER_PROJECT: Refusal = ("403", "The key does not open the project");
 pub(crate) const ARCHIVED: Refusal = ("403", "The project is archived");
@@ -244,7 +245,9 @@ impl Operation {
     /// Declares a JSON body in which this operation requires a field that the schema does not require.
     pub(crate) fn body_with<T: ToSchema>(&mut self, field: &str) -> &mut Self {
         self.schemas.push(schemas::<T>);
-        let with_field = ObjectBuilder::new().required(field).build();
+        let not_null = [Type::Array, Type::Boolean, Type::Integer, Type::Number, Type::Object, Type::String];
+        let value = ObjectBuilder::new().schema_type(SchemaType::from_iter(not_null)).build();
+        let with_field = ObjectBuilder::new().property(field, value).required(field).build();
         let schema = AllOfBuilder::new().item(reference::<T>()).item(with_field).build();
         self.request_body(JSON, Schema::AllOf(schema).into())
     }
@@ -366,6 +369,7 @@ impl Operation {
     pub(crate) fn removed(&mut self, reason: &str) -> &mut Self {
         self.described.deprecated = Some(Deprecated::True);
         self.without_implied_refusals()
+            .refusal("401", UNAUTHORIZED.1)
             .refusal("410", reason)
             .header::<String>("Deprecation", "When the operation was deprecated")
             .header::<String>("Sunset", "When the operation was removed")
@@ -404,24 +408,31 @@ impl Operation {
         }
     }
 
-    /// Returns the refusals that follow from the rest of the declaration. A 401, possible for every operation with a
-    /// credential, and the refusals by rate limits are not documented.
+    /// Returns the refusals that follow from the rest of the declaration.
     fn implied_refusals(&self) -> Vec<Refusal> {
         let mut implied = Vec::new();
         if self.described.request_body.is_some() {
-            implied.push(INVALID);
+            implied.extend([INVALID, ("413", "The body is too large")]);
+            if self.has_form() {
+                implied.push(("415", "The body is not a form"));
+            }
         } else if self.described.parameters.iter().flatten().any(is_query) {
             implied.push(("400", "A parameter breaks a rule"));
         }
         if self.requirement == Requirement::None {
             return implied;
         }
+        implied.extend([UNAUTHORIZED, ("429", "The key has sent too many requests")]);
         implied.extend(self.requirement.forbidden().map(|reason| ("403", reason)));
         if self.path.contains('{') {
             implied.push(("404", self.not_found));
         }
         implied.push(("5XX", self.requirement.failed()));
         implied
+    }
+
+    fn has_form(&self) -> bool {
+        matches!(&self.described.request_body, Some(RefOr::T(body)) if body.content.contains_key(FORM))
     }
 
     /// Returns a new route to the handler.

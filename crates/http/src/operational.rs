@@ -37,11 +37,9 @@ pub(crate) fn operations(api: &mut Operations) {
     api.get("/metrics", "metrics", metrics)
         .summary("Returns the metrics in the format of Prometheus.")
         .content::<String>("200", "text/plain", "The metrics");
-    api.get("/openapi.json", "description", description).summary("Returns the OpenAPI document.").content::<String>(
-        "200",
-        "application/json",
-        "The document",
-    );
+    api.get("/openapi.json", "description", description)
+        .summary("Returns the OpenAPI document.")
+        .content::<serde_json::Value>("200", "application/json", "The document");
 }
 
 async fn healthz(_: Request<Public>) -> HttpResponse {

@@ -16,4 +16,4 @@ pub use model::{ApiKey, KeyStatus};
 pub use ports::MockApiKeyRepository;
 pub use ports::{ApiKeyRepository, KeyWithHash};
 pub use secret::{KeySecret, SecretHash, masked};
-pub use service::{ApiKeys, AuthenticateError, Caller, CreatedKey, KeyRequest};
+pub use service::{ApiKeys, AuthenticateError, Caller, CreatedKey, KeyRequest, MAX_DAYS};

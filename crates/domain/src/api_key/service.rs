@@ -16,7 +16,7 @@ use crate::project::Project;
 use crate::store_error::StoreError;
 
 /// The maximum lifetime of a key, and of an old key after a rotation, in days.
-pub(super) const MAX_DAYS: u32 = 3650;
+pub const MAX_DAYS: u32 = 3650;
 
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]

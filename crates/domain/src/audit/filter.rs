@@ -5,12 +5,13 @@ use time::{Duration, OffsetDateTime};
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 
 /// The maximum length of a searched text, in characters.
-const MAX_SEARCH: usize = 256;
+pub const MAX_SEARCH: usize = 256;
 /// The maximum length of another filter value, in characters; stored values are not longer.
-const MAX_VALUE: usize = 64;
+pub const MAX_VALUE: usize = 64;
 /// The maximum numbers of excluded methods and of searched users.
-const MAX_EXCLUDED: usize = 10;
-const MAX_USERS: usize = 100;
+pub const MAX_EXCLUDED: usize = 10;
+/// The maximum number of users in `search_user_id`.
+pub const MAX_USERS: usize = 100;
 /// The maximum time span of a list.
 const MAX_SPAN: Duration = Duration::days(30);
 
@@ -47,7 +48,9 @@ pub enum Reading {
 }
 
 impl Reading {
-    const fn max(self) -> u32 {
+    /// Returns the maximum number of records of one response.
+    #[must_use]
+    pub const fn max(self) -> u32 {
         match self {
             Self::List => 100,
             Self::Export => 50_000,

@@ -11,6 +11,7 @@ mod service;
 
 pub use cursor::{AuditRange, BadCursor, Position, RangeMeasurement};
 pub use filter::{AuditFilter, AuditQuery, Reading};
+pub use filter::{MAX_EXCLUDED, MAX_SEARCH, MAX_USERS, MAX_VALUE};
 pub use model::{AuditEntry, AuditRecord, AuditService, AuthStrategy};
 pub use ports::{AuditRepository, AuditTrail, NodeRun, RecordTimestamp};
 #[cfg(feature = "mocks")]

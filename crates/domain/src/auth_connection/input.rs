@@ -10,11 +10,11 @@ use crate::name::SlugName;
 use crate::reference::Reference;
 
 /// The maximum number of hosts that a connection may list.
-const MAX_DOMAINS: usize = 50;
+pub const MAX_DOMAINS: usize = 50;
 /// The maximum number of characters of the name of a provider and of the path of an item.
-const MAX_TEXT: usize = 1024;
+pub const MAX_TEXT: usize = 1024;
 /// The maximum number of characters of the URL of a login.
-const MAX_URL: usize = 2048;
+pub const MAX_URL: usize = 2048;
 
 /// The unchecked reference to a credential.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

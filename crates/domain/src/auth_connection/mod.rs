@@ -22,6 +22,7 @@ pub use flow::{
 };
 pub use hosted::{HandoffError, HostedFlow, PageKey};
 pub use input::{ConnectionRequest, CredentialRequest};
+pub use input::{MAX_DOMAINS, MAX_TEXT, MAX_URL};
 pub use model::{AuthConnection, ConnectionChange, ConnectionStatus, CredentialRef};
 pub use ports::{
     AuthConnectionRepository, CollectedCredential, ConnectionDeleted, ConnectionFilter, ConnectionStored,
@@ -36,5 +37,6 @@ pub use runner::MockFlowPictures;
 pub use runner::{FlowPictures, FlowRunner, Next, PageEvent, PageEventRefused, PagePhase, Readings, RunnerDeps};
 pub use service::{AuthConnectionDeps, AuthConnectionError, AuthConnectionFailure, AuthConnections, StartedLogin};
 pub use settings::Settings;
+pub use submit::{MAX_VALUE_BYTES, MAX_VALUES};
 pub use submit::{Submission, SubmitRequest};
 pub use transitions::{FlowEvent, FlowRefused};

@@ -38,10 +38,6 @@ impl Settings {
     pub const MAX_INTERVAL: u32 = 86_400;
     /// The default interval of health checks, in seconds.
     pub const DEFAULT_INTERVAL: u32 = 3600;
-    /// The minimum interval of health checks, in seconds.
-    pub const MIN_INTERVAL: u32 = 300;
-    /// The maximum interval of health checks, in seconds.
-    pub const MAX_INTERVAL: u32 = 86_400;
 }
 
 impl Default for Settings {

@@ -10,9 +10,9 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
 use crate::login_page::ChoiceKind;
 
 /// The maximum number of values of a submission.
-const MAX_VALUES: usize = 50;
+pub const MAX_VALUES: usize = 50;
 /// The maximum number of bytes of a value.
-const MAX_VALUE_BYTES: usize = 8 * 1024;
+pub const MAX_VALUE_BYTES: usize = 8 * 1024;
 /// The maximum number of characters of a name that an error repeats.
 const MAX_SHOWN_CHARACTERS: usize = 128;
 

@@ -46,10 +46,13 @@ impl Shape {
 pub struct StartUrl(String);
 
 impl StartUrl {
+    /// The maximum number of characters.
+    pub const MAX_LENGTH: usize = 8192;
+
     /// # Errors
     /// `invalid_format` or `too_long`.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
-        check_max_length(text, 8192)?;
+        check_max_length(text, Self::MAX_LENGTH)?;
         let bad = || InvalidValue::new(FieldCode::InvalidFormat, "must be an absolute URL");
         let (scheme, rest) = text.split_once(':').ok_or_else(bad)?;
         let scheme_is_good = scheme.starts_with(|c: char| c.is_ascii_alphabetic())

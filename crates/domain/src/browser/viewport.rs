@@ -20,7 +20,10 @@ impl Default for Viewport {
 }
 
 impl Viewport {
-    const MAX_SIDE: u32 = 16_384;
+    /// The maximum width and height, in pixels.
+    pub const MAX_SIDE: u32 = 16_384;
+    /// The highest refresh rate in hertz.
+    pub const MAX_REFRESH_RATE: u32 = 1000;
     /// The maximum area: 256 MiB of display memory. Both sides at their maximum would need a gigabyte.
     const MAX_PIXELS: u64 = 64_000_000;
 
@@ -33,7 +36,9 @@ impl Viewport {
         let side = |value: Option<i64>| value.ok_or_else(required).and_then(|side| within(side, 1, Self::MAX_SIDE));
         let width = side(width).map_err(|bad| bad.of("width"));
         let height = side(height).map_err(|bad| bad.of("height"));
-        let rate = refresh_rate.map(|rate| within(rate, 1, 1000).map_err(|bad| bad.of("refresh_rate"))).transpose();
+        let rate = refresh_rate
+            .map(|rate| within(rate, 1, Self::MAX_REFRESH_RATE).map_err(|bad| bad.of("refresh_rate")))
+            .transpose();
         let (width, height, rate) = match (width, height, rate) {
             (Ok(width), Ok(height), Ok(rate)) => (width, height, rate),
             (width, height, rate) => {

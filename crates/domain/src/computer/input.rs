@@ -12,17 +12,17 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, required, with
 /// The maximum number of UTF-8 bytes of a clipboard text that is written.
 pub const MAX_CLIPBOARD: usize = 1 << 20;
 /// The maximum number of UTF-8 bytes of a text that is typed at once.
-const MAX_TYPED: usize = 64 << 10;
+pub const MAX_TYPED: usize = 64 << 10;
 /// The maximum number of keys that are held during an action.
-const MAX_HELD: usize = 8;
+pub const MAX_HELD: usize = 8;
 /// The maximum number of chords of one request.
-const MAX_CHORDS: usize = 32;
+pub const MAX_CHORDS: usize = 32;
 /// The maximum number of points of a path.
-const MAX_PATH: usize = 1_000;
+pub const MAX_PATH: usize = 1_000;
 /// The maximum number of actions of one batch.
-const MAX_ACTIONS: usize = 100;
+pub const MAX_ACTIONS: usize = 100;
 /// The maximum duration of a single pause, in milliseconds.
-const MAX_PAUSE_MS: u32 = 30_000;
+pub const MAX_PAUSE_MS: u32 = 30_000;
 /// The maximum duration of all pauses of one request together.
 const MAX_TOTAL_PAUSE: Duration = Duration::from_secs(3_600);
 

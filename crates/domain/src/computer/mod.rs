@@ -10,6 +10,7 @@ pub use input::{
     ActionRequest, BatchItem, ClickRequest, DragRequest, MAX_CLIPBOARD, MoveRequest, PressRequest, ScrollRequest,
     TypeRequest, parse_batch, parse_clipboard,
 };
+pub use input::{MAX_ACTIONS, MAX_CHORDS, MAX_HELD, MAX_PATH, MAX_PAUSE_MS, MAX_TYPED};
 pub use keys::{Chord, KeySym};
 pub use model::{
     Action, Button, Click, ClickKind, Drag, DragMotion, MAX_CURVE_DURATION, MousePath, Move, Point, Press, Scroll,

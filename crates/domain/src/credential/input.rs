@@ -13,13 +13,13 @@ use crate::field::{
 use crate::name::LabelName;
 
 /// The maximum number of characters of the name of a value.
-const MAX_KEY: usize = 128;
+pub const MAX_KEY: usize = 128;
 /// The maximum number of bytes of a value.
-const MAX_VALUE: usize = 8 * 1024;
+pub const MAX_VALUE: usize = 8 * 1024;
 /// The minimum and the maximum number of characters of a secret of one-time codes in base 32.
 const TOTP_LENGTHS: std::ops::RangeInclusive<usize> = 16..=128;
 /// The maximum number of characters of the name of an SSO provider.
-const MAX_PROVIDER: usize = 255;
+pub const MAX_PROVIDER: usize = 255;
 
 /// A new credential, checked but not yet sealed.
 pub struct NewCredential {

@@ -9,7 +9,7 @@ mod totp;
 mod totp_text;
 
 pub(crate) use input::parse_domain;
-pub use input::{CredentialUpdate, NewCredential, TotpRequest};
+pub use input::{CredentialUpdate, MAX_KEY, MAX_PROVIDER, MAX_VALUE, NewCredential, TotpRequest};
 pub use model::{Credential, CredentialChange, CredentialSecret, MAX_VALUES, PlainSecrets, SealedSecrets, SealedTotp};
 #[cfg(feature = "mocks")]
 pub use ports::MockCredentialRepository;
@@ -17,4 +17,4 @@ pub use ports::{CredentialFilter, CredentialRepository, CredentialStored, Creden
 pub use service::{CredentialDeps, CredentialError, Credentials, NoTotpSecret};
 pub use site::{Route, Sites};
 pub use totp::{TotpAlgorithm, TotpCode, TotpParameters, TotpSecret};
-pub use totp_text::{TotpOptions, TotpText};
+pub use totp_text::{MAX_DIGITS, MAX_PERIOD_SECONDS, MAX_TEXT as MAX_TOTP_SECRET, MIN_DIGITS, TotpOptions, TotpText};

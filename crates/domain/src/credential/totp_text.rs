@@ -10,10 +10,13 @@ use super::{TotpAlgorithm, TotpParameters, TotpSecret};
 use crate::field::{FieldCode, InvalidValue, check_max_length, one_of, within};
 
 /// The maximum number of characters of a text.
-const MAX_TEXT: usize = 4096;
-const MIN_DIGITS: u16 = 6;
-const MAX_DIGITS: u16 = 8;
-const MAX_PERIOD_SECONDS: u16 = 300;
+pub const MAX_TEXT: usize = 4096;
+/// The minimum number of digits of a code.
+pub const MIN_DIGITS: u16 = 6;
+/// The maximum number of digits of a code.
+pub const MAX_DIGITS: u16 = 8;
+/// The longest time for which a code is valid, in seconds.
+pub const MAX_PERIOD_SECONDS: u16 = 300;
 
 /// Parameters of one-time codes, as far as they are given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

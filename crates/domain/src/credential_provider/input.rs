@@ -13,10 +13,11 @@ use crate::ids::ProjectId;
 use crate::name::LabelName;
 
 /// The maximum number of characters of a token.
-const MAX_TOKEN: usize = 8192;
+pub const MAX_TOKEN: usize = 8192;
 /// The maximum number of characters of the URL of a server.
-const MAX_URL: usize = 2048;
-const MAX_TTL_SECONDS: u32 = 86_400;
+pub const MAX_URL: usize = 2048;
+/// The longest lifetime of the cached list of items, in seconds.
+pub const MAX_TTL_SECONDS: u32 = 86_400;
 const DEFAULT_TTL_SECONDS: u32 = 300;
 
 /// The unchecked fields of a new provider.

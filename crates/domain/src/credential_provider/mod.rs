@@ -10,6 +10,7 @@ mod model;
 mod ports;
 mod service;
 
+pub use input::{MAX_TOKEN, MAX_TTL_SECONDS, MAX_URL};
 pub use input::{ProviderRequest, ProviderUpdateRequest};
 pub use lookup::{FindError, FoundLogin, Lookup};
 pub use model::{

@@ -8,12 +8,16 @@ use bytes::Bytes;
 use super::CurlRequest;
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, check_max_bytes, within};
 
-const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
-const MAX_URL: usize = 16 << 10;
-const MAX_HEADERS: usize = 100;
+/// The methods of a request.
+pub const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+/// The maximum length of a URL, in bytes.
+pub const MAX_URL: usize = 16 << 10;
+/// The maximum number of headers.
+pub const MAX_HEADERS: usize = 100;
 const MAX_HEADERS_BYTES: usize = 64 << 10;
 const TIMEOUT_MS: i64 = 30_000;
-const MAX_TIMEOUT_MS: u32 = 300_000;
+/// The longest timeout, in milliseconds.
+pub const MAX_TIMEOUT_MS: u32 = 300_000;
 /// The headers of the connection, which only the browser sets.
 const CONNECTION_HEADERS: [&str; 12] = [
     "accept-encoding",

@@ -5,7 +5,7 @@ mod model;
 mod ports;
 mod service;
 
-pub use input::RawRequest;
+pub use input::{MAX_HEADERS, MAX_TIMEOUT_MS, MAX_URL, METHODS, RawRequest};
 pub use model::{CurlAnswer, CurlRequest};
 pub use ports::CurlMachine;
 #[cfg(feature = "mocks")]

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 
 /// The maximum number of characters of a path within a package.
-const MAX_BYTES: usize = 1024;
+pub const MAX_BYTES: usize = 1024;
 
 /// A path within a package: relative, without empty, `.` or `..` parts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -15,15 +15,20 @@ use crate::session::{NotSupported, Refusal};
 /// The default version.
 const DEFAULT_VERSION: &str = "latest";
 /// The maximum numbers of variables of a deployment, of bytes of one value, and of bytes of all values.
-const MAX_VARIABLES: usize = 200;
-const MAX_VALUE: usize = 32 << 10;
+pub const MAX_VARIABLES: usize = 200;
+/// The maximum length of the value of an environment variable, in bytes.
+pub const MAX_VALUE: usize = 32 << 10;
 const MAX_VALUES: usize = 256 << 10;
 /// The maximum numbers of characters of the name of a variable, a version, a ref and a URL, and of bytes of a token.
 const MAX_NAME: usize = 128;
-const MAX_VERSION: usize = 255;
-const MAX_REF: usize = 255;
-const MAX_URL: usize = 2048;
-const MAX_TOKEN: usize = 8192;
+/// The maximum length of a version, in characters.
+pub const MAX_VERSION: usize = 255;
+/// The maximum length of the name of a Git reference, in characters.
+pub const MAX_REF: usize = 255;
+/// The maximum length of the URL of a repository, in characters.
+pub const MAX_URL: usize = 2048;
+/// The maximum length of the token for a repository, in bytes.
+pub const MAX_TOKEN: usize = 8192;
 
 /// The rules of an installation.
 #[derive(Clone, Debug)]

@@ -12,9 +12,11 @@ mod service;
 mod transitions;
 
 pub use builds::{BuildEnd, Builds, LeasedBuild};
+pub use entrypoint::MAX_BYTES as MAX_ENTRYPOINT;
 pub use entrypoint::{Entrypoint, NoRuntime, PackagePath, Runtime};
 pub use follow::{FollowDeps, Followed, Follower};
 pub use input::{AuthRequest, DeploymentRequest, DeploymentRules, SourceRequest};
+pub use input::{MAX_REF, MAX_TOKEN, MAX_URL, MAX_VALUE, MAX_VARIABLES, MAX_VERSION};
 pub use lines::keep;
 pub use model::{
     AppVersion, BuildLease, Deployment, DeploymentSecret, DeploymentSource, DeploymentStatus, SealedDeployment,

@@ -4,6 +4,7 @@ mod model;
 mod ports;
 mod service;
 
+pub use model::MAX_PRINCIPAL;
 pub use model::{
     AbsolutePath, Change, ChangeKind, Entry, FileMode, MAX_PATH_BYTES, NewDirectory, NewMove, NewPermissions, NewWatch,
     Upload, WatchId,

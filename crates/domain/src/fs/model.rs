@@ -11,7 +11,8 @@ use crate::text_enum::text_enum;
 
 /// The maximum length of a path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
-const MAX_PRINCIPAL: usize = 64;
+/// The maximum length of the name of a user or group, in characters.
+pub const MAX_PRINCIPAL: usize = 64;
 
 /// A path in a session's sandbox: absolute, without `.`, `..`, `//` and a `/` at its end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -10,7 +10,11 @@ use crate::field::{
 /// The maximum number of bytes of a payload and of an output.
 pub const MAX_JSON: usize = 1 << 20;
 /// The maximum number of characters of a name to look up; registered names are not longer.
-const MAX_NAME: usize = 255;
+pub const MAX_NAME: usize = 255;
+/// The shortest timeout of an invocation, in seconds.
+pub const MIN_TIMEOUT_SECONDS: u32 = 10;
+/// The longest timeout of an invocation, in seconds.
+pub const MAX_TIMEOUT_SECONDS: u32 = 3600;
 /// The default timeout, and the timeout of every invocation whose caller waits for its end.
 const DEFAULT_TIMEOUT_SECONDS: u32 = 900;
 
@@ -41,7 +45,9 @@ impl InvocationRequest {
         let action = fields.take_required("action_name", action_name, parse_name);
         let version = fields.take_required("version", version, parse_name);
         let payload = fields.take_optional("payload", payload, parse_json);
-        let timeout = fields.take_optional("async_timeout_seconds", timeout_seconds, |n| within(n, 10, 3600));
+        let timeout = fields.take_optional("async_timeout_seconds", timeout_seconds, |n| {
+            within(n, MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS)
+        });
         let timeout_seconds = timeout.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
         fields.finish_with(|| Some(Self { app: app?, action: action?, version: version?, payload, timeout_seconds }))
     }

@@ -8,7 +8,7 @@ mod runs;
 mod service;
 mod transitions;
 
-pub use input::{InvocationRequest, MAX_JSON};
+pub use input::{InvocationRequest, MAX_JSON, MAX_NAME, MAX_TIMEOUT_SECONDS, MIN_TIMEOUT_SECONDS};
 pub use model::{Invocation, InvocationStatus};
 #[cfg(feature = "mocks")]
 pub use ports::MockRunner;

@@ -187,11 +187,15 @@ fn refresh(requested: Option<bool>, has_profile: bool) -> Result<Option<bool>, I
     Ok(requested)
 }
 
-/// The upper bound is a sanity bound; the limits of project and organization are what counts.
+/// The maximum size of a pool. It is a sanity bound; the limits of project and organization are what counts.
+pub const MAX_SIZE: u32 = 100_000;
+/// The maximum growth of a pool per minute, in percent of its size.
+pub const MAX_FILL_RATE_PERCENT: u32 = 100;
+
 fn size(value: i64) -> Result<u32, InvalidValue> {
-    within(value, 1, 100_000)
+    within(value, 1, MAX_SIZE)
 }
 
 fn fill_rate(value: i64) -> Result<u32, InvalidValue> {
-    within(value, 1, 100)
+    within(value, 1, MAX_FILL_RATE_PERCENT)
 }

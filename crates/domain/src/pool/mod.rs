@@ -16,8 +16,10 @@ mod uncertain_writes;
 pub use fair_queue::FairQueue;
 pub use fair_slots::{FairSlot, FairSlots};
 pub use filler::{FillRound, FillStatus, PoolFiller, WarmError};
+pub use input::{MAX_FILL_RATE_PERCENT, MAX_SIZE};
 pub use input::{PoolRequest, PoolUpdateRequest};
 pub use lease::{AcquireRequest, Acquired, Leases, NotLeased, ReleaseError, WaitingCaller};
+pub use model::MAX_WAIT_SECONDS;
 pub use model::{Generation, Growth, Pool, PoolConfig, PoolCounts};
 pub use plan::{IdleBrowser, Observed, Plan, plan};
 pub use ports::{

@@ -8,7 +8,7 @@ use crate::name::SlugName;
 use crate::telemetry::Capture;
 
 /// The longest wait of an acquire, in seconds.
-pub(super) const MAX_WAIT_SECONDS: u32 = 3600;
+pub const MAX_WAIT_SECONDS: u32 = 3600;
 
 /// The configuration of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,18 +11,24 @@ use crate::ids::ProcessId;
 use crate::session_operation::OperationError;
 
 /// The maximum length of an argument in bytes, with the terminating NUL, as the kernel limits it.
-const MAX_WORD: usize = 128 << 10;
+pub const MAX_WORD: usize = 128 << 10;
 /// The maximum number of bytes of command, arguments and environment together; the kernel accepts slightly more.
 const MAX_WORDS: usize = 1 << 20;
-const MAX_ARGS: usize = 1000;
-const MAX_ENV: usize = 500;
-const MAX_PATH: usize = 4096;
-const MAX_STDIN: usize = 1 << 20;
+/// The maximum number of arguments.
+pub const MAX_ARGS: usize = 1000;
+/// The maximum number of environment variables.
+pub const MAX_ENV: usize = 500;
+/// The maximum length of a working directory, in bytes.
+pub const MAX_PATH: usize = 4096;
+/// The maximum size of one write to the standard input, in bytes.
+pub const MAX_STDIN: usize = 1 << 20;
 const EXEC_SECONDS: i64 = 60;
-const MAX_SECONDS: u32 = 3600;
+/// The longest timeout, in seconds.
+pub const MAX_SECONDS: u32 = 3600;
 const COLS: i64 = 80;
 const ROWS: i64 = 24;
-const MAX_SIDE: u32 = 1000;
+/// The maximum width and height of a terminal, in characters.
+pub const MAX_SIDE: u32 = 1000;
 
 /// The unchecked description of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@ mod model;
 mod ports;
 mod service;
 
+pub use input::{MAX_ARGS, MAX_ENV, MAX_PATH, MAX_SECONDS, MAX_SIDE, MAX_STDIN, MAX_WORD};
 pub use input::{ProgramRequest, parse_stdin};
 pub use model::{
     Exec, ExecutionResult, Output, OutputStream, ProcessState, ProcessStatus, Program, Signal, Spawn, Spawned,

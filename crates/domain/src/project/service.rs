@@ -246,7 +246,7 @@ impl Projects {
 }
 
 /// The maximum value of a limit.
-const MAX_LIMIT: u32 = 1_000_000;
+pub const MAX_LIMIT: u32 = 1_000_000;
 
 /// Parses a limit. An outer `None` leaves it unchanged.
 fn parse_limit(fields: &mut Fields, name: &str, value: Option<Option<i64>>, above: Option<u32>) -> Option<Option<u32>> {

@@ -99,7 +99,7 @@ impl fmt::Debug for NewProxyConfig {
 }
 
 /// The maximum number of bytes of a user name or password, because SOCKS has one byte for the length.
-pub(super) const MAX_CREDENTIAL: usize = 255;
+pub const MAX_CREDENTIAL: usize = 255;
 
 pub(super) const NONE_RENTED: NotSupported =
     NotSupported { field: "type", why: Cow::Borrowed("this installation rents no proxies of that type") };

@@ -14,6 +14,7 @@ mod upstream;
 pub use bypass::{BypassHost, MAX_BYPASS_HOSTS};
 pub use ca_bundle::CaBundle;
 pub use exit::{Exit, ExitMember};
+pub use input::MAX_CREDENTIAL;
 pub use input::{NewProxy, NewProxyConfig, ProxyConfigRequest, ProxyRequest};
 pub use lookup::{AmbiguousName, UseProxyError};
 pub use model::{OwnProxy, Proxy, ProxyConfig, ProxyFailure, ProxyProtocol, ProxyStatus, ProxyType};

@@ -50,11 +50,13 @@ pub struct NewReplay {
 
 impl NewReplay {
     const FRAMERATE: i64 = 10;
-    const MAX_FRAMERATE: u32 = 60;
+    /// The maximum number of frames per second.
+    pub const MAX_FRAMERATE: u32 = 60;
     /// The maximum frame rate without a graphics card.
     const DRAWN_FRAMERATE: u32 = 20;
     const DURATION_SECONDS: i64 = 3600;
-    const MAX_DURATION_SECONDS: u32 = 21_600;
+    /// The longest duration of a recording, in seconds.
+    pub const MAX_DURATION_SECONDS: u32 = 21_600;
 
     /// Checks a recording: 1 to 60 frames per second, default 10, of which more than 20 need a graphics card; 1 to
     /// 21600 seconds, default 3600.

@@ -8,7 +8,7 @@ mod repl;
 mod service;
 
 pub use executor::{Executor, ExecutorName};
-pub use model::{NewScript, ScriptEnd, ScriptTab};
+pub use model::{MAX_CODE, MAX_TIMEOUT_SECONDS, NewScript, ScriptEnd, ScriptTab};
 #[cfg(feature = "mocks")]
 pub use ports::MockScriptMachine;
 pub use ports::ScriptMachine;

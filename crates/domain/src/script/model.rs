@@ -74,9 +74,9 @@ impl NewScript {
 }
 
 /// The longest code, in bytes.
-const MAX_CODE: usize = 1 << 20;
+pub const MAX_CODE: usize = 1 << 20;
 const TIMEOUT_SECONDS: i64 = 60;
-const MAX_TIMEOUT_SECONDS: u32 = 600;
+pub const MAX_TIMEOUT_SECONDS: u32 = 600;
 
 /// Checks that code has at most 1 MiB.
 pub(super) fn code_within_bounds(code: String) -> Result<String, InvalidValue> {

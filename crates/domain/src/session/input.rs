@@ -48,23 +48,30 @@ impl ViewportRequest {
 pub struct Tags(BTreeMap<String, String>);
 
 impl Tags {
+    /// The maximum number of pairs.
+    pub const MAX_PAIRS: usize = 50;
+    /// The maximum number of characters of a key.
+    pub const MAX_KEY: usize = 128;
+    /// The maximum number of characters of a value.
+    pub const MAX_VALUE: usize = 256;
+
     /// Checks tags.
     ///
     /// # Errors
     /// Returns the exceeded bound, with the key.
     pub fn parse(pairs: BTreeMap<String, String>) -> Result<Self, InvalidValue> {
-        if pairs.len() > 50 {
+        if pairs.len() > Self::MAX_PAIRS {
             return Err(InvalidValue::new(FieldCode::TooMany, "must have at most 50 pairs"));
         }
         for (key, value) in &pairs {
-            let shown: String = key.chars().take(128).collect();
+            let shown: String = key.chars().take(Self::MAX_KEY).collect();
             if key.is_empty() {
                 return Err(InvalidValue::new(FieldCode::TooShort, "a key must have at least 1 character"));
             }
-            if key.chars().nth(128).is_some() {
+            if key.chars().nth(Self::MAX_KEY).is_some() {
                 return Err(InvalidValue::new(FieldCode::TooLong, "a key must have at most 128 characters").of(shown));
             }
-            if value.chars().nth(256).is_some() {
+            if value.chars().nth(Self::MAX_VALUE).is_some() {
                 return Err(InvalidValue::new(FieldCode::TooLong, "must have at most 256 characters").of(shown));
             }
             // PostgreSQL's text and terminals cannot hold NUL.
@@ -165,12 +172,17 @@ pub enum Refusal {
     NotSupported(#[from] NotSupported),
 }
 
+/// The shortest idle timeout of a session or pool, in seconds.
+pub const MIN_TIMEOUT_SECONDS: u32 = 10;
+/// The longest idle timeout of a session or pool, in seconds: three days.
+pub const MAX_TIMEOUT_SECONDS: u32 = 259_200;
+
 /// Checks the idle timeout of a session or pool: 10 to 259200 seconds.
 ///
 /// # Errors
 /// `out_of_range` for any other number.
 pub fn timeout_seconds(value: i64) -> Result<u32, InvalidValue> {
-    within(value, 10, 259_200)
+    within(value, MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS)
 }
 
 /// Returns the shape from the fields that sessions and pools have in common. Errors are added to `fields`.

@@ -8,6 +8,7 @@ mod service;
 mod transitions;
 
 pub use activity::{Activity, ActivityGuard};
+pub use input::{MAX_TIMEOUT_SECONDS, MIN_TIMEOUT_SECONDS};
 pub use input::{
     NewSession, NotSupported, Refusal, SessionRequest, SessionUpdate, SessionUpdateRequest, Tags, ViewportRequest,
     shape, timeout_seconds,

@@ -55,7 +55,7 @@ pub(crate) fn operations(api: &mut Operations) {
         .body::<AcquireBrowser>()
         .returns::<SessionBody>()
         .no_content("The wait is over without a browser")
-        .without_implied_refusals();
+        .refuses([ARCHIVED, NAME_TAKEN, LIMIT_REACHED]);
     api.post("/browser_pools/{id_or_name}/flush", "flush_pool", handlers::flush_pool)
         .summary("Ends the idle browsers of a pool. New ones start at the pool's fill rate.")
         .no_content("Ended")

@@ -26,7 +26,6 @@ use crate::{
     audit, body,
     error::ApiError,
     multipart::Form,
-    not_supported,
     operation::Requirement,
     query::{PageParams, Query, decoded},
     state::{Api, Services},

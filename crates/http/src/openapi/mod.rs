@@ -1,11 +1,14 @@
 //! The OpenAPI document and the table of operations, both generated from the declared operations.
 
+mod bounds;
+
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Write as _,
 };
 
 use actix_web::http::Method;
+use serde_json::{Map, Value, json};
 use utoipa::{
     OpenApi, PartialSchema, ToSchema as _,
     openapi::{
@@ -76,6 +79,57 @@ fn is_required(schema: &RefOr<Schema>, schemas: &SchemaMap) -> bool {
     matches!(schemas.get(name), Some(RefOr::T(Schema::Object(object))) if !object.required.is_empty())
 }
 
+/// Adds the bounds of fields and parameters.
+fn bound(document: &mut Value) {
+    for (schema, field, bounds) in bounds::fields() {
+        narrow(&mut document["components"]["schemas"][schema]["properties"][field], &bounds);
+    }
+    for (schema, rules) in bounds::conditions() {
+        narrow(&mut document["components"]["schemas"][schema], &rules);
+    }
+    let paths = document["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
+    for operation in paths.filter_map(Value::as_object_mut).flat_map(Map::values_mut) {
+        let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
+        if let Some(stream) = operation["responses"].pointer_mut("/200/content/text~1event-stream/schema") {
+            *stream = event_with(stream.take());
+        }
+        for parameter in operation["parameters"].as_array_mut().into_iter().flatten() {
+            if parameter["in"] != "query" {
+                continue;
+            }
+            let name = parameter["name"].as_str().unwrap_or_default();
+            let special = bounds::operation_parameters().into_iter().find(|(of, named, _)| *of == id && *named == name);
+            let general = bounds::parameters().into_iter().find(|(named, _)| *named == name);
+            let text = (parameter["schema"]["type"] == "string").then(bounds::any_text);
+            if let Some(bounds) = special.map(|(_, _, bounds)| bounds).or(general.map(|(_, bounds)| bounds)).or(text) {
+                narrow(&mut parameter["schema"], &bounds);
+            }
+        }
+    }
+}
+
+/// Returns the schema of one server-sent event whose data is JSON of this schema.
+fn event_with(data: Value) -> Value {
+    let data = json!({"type": "string", "contentMediaType": "application/json", "contentSchema": data});
+    let text = json!({"type": "string"});
+    json!({"type": "object", "required": ["data"], "properties": {"data": data, "event": text, "id": text}})
+}
+
+/// Adds the members of `bounds` to a schema. The bounds of items belong to the schema of the items.
+fn narrow(schema: &mut Value, bounds: &Value) {
+    let Some(members) = bounds.as_object() else { return };
+    let accepts_null = schema["type"].as_array().is_some_and(|types| types.iter().any(|one| one == "null"));
+    for (name, bound) in members {
+        match (name.as_str(), bound.as_array()) {
+            ("items" | "additionalProperties", _) => narrow(&mut schema[name], bound),
+            ("enum", Some(words)) if accepts_null => {
+                schema["enum"] = words.iter().cloned().chain([Value::Null]).collect();
+            }
+            _ => schema[name] = bound.clone(),
+        }
+    }
+}
+
 /// Returns the name of each operation by its method and path.
 pub(crate) fn operation_names() -> HashMap<(String, String), &'static str> {
     let operations = resources::operations().all.into_iter();
@@ -88,9 +142,9 @@ pub(crate) fn operation_names() -> HashMap<(String, String), &'static str> {
 /// Never: the document is made of strings.
 #[must_use]
 pub fn openapi() -> String {
-    let mut text = document().to_pretty_json().unwrap_or_else(|_| unreachable!("strings become JSON"));
-    text.push('\n');
-    text
+    let mut document = serde_json::to_value(document()).unwrap_or_else(|_| unreachable!("strings become JSON"));
+    bound(&mut document);
+    format!("{document:#}\n")
 }
 
 /// Returns the page `docs/operations.md`: a table of all operations.
@@ -114,4 +168,31 @@ pub fn operations_page() -> String {
         let _ = writeln!(page, "| {method} | `{path}` | {} | {action} | `{id}` | {summary} |", requirement.name());
     }
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bound_belongs_to_a_field_or_parameter_of_the_document() {
+        let document = serde_json::to_value(document()).expect("JSON");
+        for (schema, field, _) in bounds::fields() {
+            assert!(document["components"]["schemas"][schema]["properties"][field].is_object(), "{schema}.{field}");
+        }
+        let mut names = Vec::new();
+        for operation in document["paths"].as_object().expect("paths").values().filter_map(Value::as_object) {
+            for operation in operation.values() {
+                let id = operation["operationId"].as_str().expect("an id");
+                let parameters = operation["parameters"].as_array().into_iter().flatten();
+                names.extend(parameters.map(|one| (id, one["name"].as_str().expect("a name"))));
+            }
+        }
+        for (name, _) in bounds::parameters() {
+            assert!(names.iter().any(|(_, known)| *known == name), "{name}");
+        }
+        for (id, name, _) in bounds::operation_parameters() {
+            assert!(names.contains(&(id, name)), "{id} {name}");
+        }
+    }
 }

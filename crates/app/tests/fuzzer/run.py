@@ -1,0 +1,56 @@
+"""Validates the OpenAPI document of a server, and tries the server against it with a fuzzer.
+
+The argument is the folder of the hooks. CASEMENT_FUZZER_SEED selects other requests than the usual ones.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import urllib.request
+
+import openapi_spec_validator
+
+URL = os.environ["CASEMENT_URL"]
+
+# Without the internet, the Web Store does not answer.
+LEFT_OUT = ["extension_from_web_store"]
+
+CHECKS = [
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "negative_data_rejection",
+    "valid_request_acceptance",
+    "unsupported_method",
+    "ignored_auth",
+]
+
+
+def fuzz(phase, examples, hooks):
+    command = [
+        pathlib.Path(sys.executable).parent / "schemathesis", "run", "openapi.json", "--url", URL,
+        "--header", f"Authorization: Bearer {os.environ['CASEMENT_KEY']}",
+        "--phases", phase, "--max-examples", str(examples), "--checks", ",".join(CHECKS),
+        "--seed", os.environ.get("CASEMENT_FUZZER_SEED", "1"),
+        "--continue-on-failure", "--no-shrink", "--request-timeout", "60", "--suppress-health-check", "all",
+        "--warnings", "off",
+    ]
+    for operation in LEFT_OUT:
+        command += ["--exclude-operation-id", operation]
+    environment = {**os.environ, "PYTHONPATH": hooks, "SCHEMATHESIS_HOOKS": "hooks"}
+    run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if run.returncode != 0:
+        print(run.stdout)
+        sys.exit(f"the phase {phase} failed")
+
+
+with urllib.request.urlopen(f"{URL}/openapi.json") as response:
+    document = json.load(response)
+openapi_spec_validator.validate(document)
+pathlib.Path("openapi.json").write_text(json.dumps(document))
+fuzz("coverage", 100, sys.argv[1])
+fuzz("fuzzing", 10, sys.argv[1])
