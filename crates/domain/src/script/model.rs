@@ -76,6 +76,7 @@ impl NewScript {
 /// The longest code, in bytes.
 pub const MAX_CODE: usize = 1 << 20;
 const TIMEOUT_SECONDS: i64 = 60;
+/// The longest timeout, in seconds.
 pub const MAX_TIMEOUT_SECONDS: u32 = 600;
 
 /// Checks that code has at most 1 MiB.
