@@ -65,7 +65,10 @@ impl WebMcp {
         numbers.retain(known);
         let mut list = ToolList { tools: Vec::new() };
         let mut left = MAX_LIST;
-        let roots = documents.iter().filter_map(|of_page| Some((of_page.first()?, of_page)));
+        let roots = documents.iter().filter_map(|of_page| {
+            let root = of_page.iter().find(|document| !document.is_embedded)?;
+            Some((root, of_page))
+        });
         for (root, document) in roots.flat_map(|(root, of_page)| of_page.iter().map(move |document| (root, document))) {
             for tool in &document.tools {
                 let tool = describe(root, document, tool, &mut numbers);
