@@ -20,8 +20,6 @@ const WORLD: &str = "casement-tools";
 #[derive(Debug, Default)]
 pub(super) struct PageTarget {
     pub(super) target_id: String,
-    pub(super) title: String,
-    pub(super) url: String,
     pub(super) window_id: u64,
     /// The frames that have targets of their own.
     pub(super) frame_targets: Vec<String>,
@@ -36,7 +34,17 @@ pub(super) struct Document<'a> {
     pub(super) loader_id: String,
     pub(super) url: String,
     pub(super) is_embedded: bool,
+    pub(super) title: String,
     pub(super) tools: Vec<PageTool>,
+}
+
+/// What a document says of itself.
+#[derive(Debug, Default, Deserialize)]
+struct Contents {
+    #[serde(default)]
+    title: String,
+    #[serde(default)]
+    tools: Vec<Value>,
 }
 
 /// A tool as its document describes it.
@@ -80,7 +88,8 @@ impl<'a> Document<'a> {
         let owned = |key: &str| text(&frame[key]).to_owned();
         let target_id = target.to_owned();
         let (frame_id, loader_id, url) = (owned("id"), owned("loaderId"), owned("url"));
-        Self { page, target_id, frame_id, loader_id, url, is_embedded, tools: Vec::new() }
+        let (title, tools) = Default::default();
+        Self { page, target_id, frame_id, loader_id, url, is_embedded, title, tools }
     }
 }
 
@@ -89,7 +98,7 @@ pub(super) async fn pages(cdp: &Cdp) -> Result<Vec<PageTarget>, CdpError> {
     let reply = cdp.call(None, "Target.getTargets", json!({}), BROWSER_TIMEOUT).await?;
     let targets = reply["targetInfos"].as_array().map(Vec::as_slice).unwrap_or_default();
     let of_type = |wanted: &'static str| targets.iter().filter(move |info| info["type"] == wanted).take(MAX_TARGETS);
-    let mut pages = join_all(of_type("page").map(|info| page_target(cdp, info))).await;
+    let mut pages = join_all(of_type("page").map(|info| page_target(cdp, text(&info["targetId"])))).await;
     for frame in of_type("iframe") {
         let page = page_above(targets, frame);
         if let Some(page) = pages.iter_mut().find(|known| Some(known.target_id.as_str()) == page) {
@@ -128,7 +137,7 @@ async fn of_target<'a>(cdp: &Cdp, page: &'a PageTarget, target: &str) -> Result<
     for (frame, is_root) in frames(cdp, &session).await? {
         let is_embedded = !is_root || target != page.target_id;
         let mut document = Document::new(page, target, &frame, is_embedded);
-        document.tools = tools(cdp, &session, &document.frame_id).await.unwrap_or_default();
+        (document.title, document.tools) = contents(cdp, &session, &document.frame_id).await.unwrap_or_default();
         documents.push(document);
     }
     Ok(documents)
@@ -152,6 +161,11 @@ pub(super) async fn frames(cdp: &Cdp, session: &str) -> Result<Vec<(Value, bool)
 
 /// Returns the tools of the document of a frame.
 pub(super) async fn tools(cdp: &Cdp, session: &str, frame_id: &str) -> Result<Vec<PageTool>, CdpError> {
+    contents(cdp, session, frame_id).await.map(|(_, tools)| tools)
+}
+
+/// Returns the title and the tools of the document of a frame.
+async fn contents(cdp: &Cdp, session: &str, frame_id: &str) -> Result<(String, Vec<PageTool>), CdpError> {
     let world = json!({ "frameId": frame_id, "worldName": WORLD });
     let world = cdp.call(Some(session), "Page.createIsolatedWorld", world, PAGE_TIMEOUT).await?;
     let code = include_str!("tools.js");
@@ -160,7 +174,7 @@ pub(super) async fn tools(cdp: &Cdp, session: &str, frame_id: &str) -> Result<Ve
         "contextId": world["executionContextId"], "expression": code, "awaitPromise": true, "returnByValue": true,
     });
     let mut reply = cdp.call(Some(session), "Runtime.evaluate", params, PAGE_TIMEOUT).await?;
+    let Contents { title, tools } = serde_json::from_value(reply["result"]["value"].take()).unwrap_or_default();
     // A tool that does not convert is no tool of the protocol.
-    let Value::Array(tools) = reply["result"]["value"].take() else { return Ok(Vec::new()) };
-    Ok(tools.into_iter().filter_map(|tool| serde_json::from_value(tool).ok()).collect())
+    Ok((title, tools.into_iter().filter_map(|tool| serde_json::from_value(tool).ok()).collect()))
 }

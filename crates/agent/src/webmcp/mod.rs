@@ -21,7 +21,7 @@ use self::documents::{Document, PageTarget, PageTool};
 use self::numbers::Numbers;
 use self::reference::ToolReference;
 use crate::browser_handle::BrowserHandle;
-use crate::cdp::{Cdp, text};
+use crate::cdp::Cdp;
 use crate::reply::{Answer, Refusal, ok, read_within};
 use casement_agent_protocol::webmcp::{Frame, INVOKE, LIST, MAX_LIST, MAX_TOOLS, Tool, ToolList};
 
@@ -65,9 +65,13 @@ impl WebMcp {
         numbers.retain(known);
         let mut list = ToolList { tools: Vec::new() };
         let mut left = MAX_LIST;
-        for document in documents.iter().flatten() {
+        let roots = documents.iter().filter_map(|of_page| {
+            let root = of_page.iter().find(|document| !document.is_embedded)?;
+            Some((root, of_page))
+        });
+        for (root, document) in roots.flat_map(|(root, of_page)| of_page.iter().map(move |document| (root, document))) {
             for tool in &document.tools {
-                let tool = describe(document, tool, &mut numbers);
+                let tool = describe(root, document, tool, &mut numbers);
                 let bytes = serde_json::to_vec(&tool).map_or(usize::MAX, |tool| tool.len());
                 if list.tools.len() == MAX_TOOLS || bytes > left {
                     return Ok(list);
@@ -80,8 +84,8 @@ impl WebMcp {
     }
 }
 
-/// Describes a tool of a document.
-fn describe(document: &Document<'_>, tool: &PageTool, numbers: &mut Numbers) -> Tool {
+/// Describes a tool of a document of the page whose own document is `root`.
+fn describe(root: &Document<'_>, document: &Document<'_>, tool: &PageTool, numbers: &mut Numbers) -> Tool {
     let page = document.page;
     let frame = document
         .is_embedded
@@ -95,8 +99,8 @@ fn describe(document: &Document<'_>, tool: &PageTool, numbers: &mut Numbers) -> 
         annotations: tool.annotations(),
         window_id: page.window_id,
         tab_id: numbers.of(&page.target_id),
-        page_title: page.title.clone(),
-        page_url: without_fragment(&page.url),
+        page_title: root.title.clone(),
+        page_url: without_fragment(&root.url),
         frame,
     }
 }
@@ -105,17 +109,10 @@ fn without_fragment(url: &str) -> String {
     url.split('#').next().unwrap_or_default().to_owned()
 }
 
-/// Returns the number of the window of a page.
-async fn window_of(cdp: &Cdp, target: &str) -> u64 {
+/// Returns the page of a target, with the number of its window.
+async fn page_target(cdp: &Cdp, target: &str) -> PageTarget {
     let params = json!({ "targetId": target });
     let window = cdp.call(None, "Browser.getWindowForTarget", params, BROWSER_TIMEOUT).await;
-    window.ok().and_then(|window| window["windowId"].as_u64()).unwrap_or_default()
-}
-
-/// Returns a page of the browser's list of targets.
-async fn page_target(cdp: &Cdp, info: &serde_json::Value) -> PageTarget {
-    let owned = |key: &str| text(&info[key]).to_owned();
-    let target_id = owned("targetId");
-    let window_id = window_of(cdp, &target_id).await;
-    PageTarget { target_id, title: owned("title"), url: owned("url"), window_id, frame_targets: Vec::new() }
+    let window_id = window.ok().and_then(|window| window["windowId"].as_u64()).unwrap_or_default();
+    PageTarget { target_id: target.to_owned(), window_id, frame_targets: Vec::new() }
 }

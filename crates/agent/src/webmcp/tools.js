@@ -12,5 +12,5 @@
     if (left < 0) break;
     tools.push(tool);
   }
-  return tools;
+  return { title: document.title, tools };
 })()

@@ -190,11 +190,9 @@ async fn a_page_in_a_loop_or_a_crash_in_one_executor_leaves_the_others_working()
     assert_eq!(value(&execute_in(&client, "a", "return await page.evaluate(() => 6 * 7)").await.unwrap()), json!(42));
 }
 
-/// Playwright's connections attach to the same pages. The decision on executors measures how often they disturb one
-/// another.
 #[tokio::test]
-async fn executors_that_navigate_while_others_connect_do_not_disturb_one_another() {
-    let (_sandbox, client) = started("disturbance").await;
+async fn executors_navigate_pages_of_one_site_while_others_connect() {
+    let (_sandbox, client) = started("navigating").await;
     let client = Arc::new(client);
     let running: Vec<_> = ["a", "b", "c", "d"]
         .map(|name| {

@@ -71,9 +71,6 @@ const TOOLS: &str = "<title>Tools</title><form toolname=search tooldescription=s
 /// A page that embeds the page with tools.
 const TOOL_FRAMES: &str = "<title>Frames</title><iframe src=/tools></iframe>";
 
-/// A page with a frame of another site and one of its own.
-const FRAMES: &str = "<title>frames</title><iframe src=http://page.test/></iframe><iframe src=/empty></iframe>";
-
 /// Returns the cookies in the head of a request.
 fn cookies(head: &str) -> String {
     let line = head.lines().find_map(|line| line.to_lowercase().strip_prefix("cookie: ").map(str::to_owned));
@@ -121,7 +118,6 @@ async fn answer(stream: UnixStream, log: Seen) -> std::io::Result<()> {
             "http://localhost/kept" => ("200 OK", "text/html", String::new()),
             "http://localhost/kept.js" => ("200 OK", "text/javascript", KEEPER.to_owned()),
             "http://localhost/cookies" => ("200 OK", "text/plain", cookies(&head)),
-            "http://localhost/frames" => ("200 OK", "text/html", FRAMES.to_owned()),
             "http://localhost/tools" | "http://page.test/tools" => ("200 OK", "text/html", TOOLS.to_owned()),
             "http://localhost/tools/frames" => ("200 OK", "text/html", TOOL_FRAMES.to_owned()),
             "http://form.test/" => ("200 OK", "text/html", FORM.to_owned()),

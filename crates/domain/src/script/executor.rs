@@ -12,7 +12,8 @@ pub struct ExecutorName(Option<String>);
 impl ExecutorName {
     /// The name of the default executor.
     const DEFAULT: &str = "default";
-    const MAX_LENGTH: usize = 64;
+    /// The maximum number of characters.
+    pub const MAX_LENGTH: usize = 64;
 
     /// # Errors
     /// Returns the rule that the text breaks.

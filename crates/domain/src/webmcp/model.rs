@@ -67,9 +67,11 @@ pub struct NewToolCall {
 impl NewToolCall {
     /// The longest input, in bytes of JSON.
     const MAX_INPUT: usize = 1 << 20;
-    const MAX_REFERENCE: usize = 4096;
+    /// The longest reference, in characters.
+    pub const MAX_REFERENCE: usize = 4096;
     const TIMEOUT_SECONDS: i64 = 60;
-    const MAX_TIMEOUT_SECONDS: u32 = 600;
+    /// The longest timeout, in seconds.
+    pub const MAX_TIMEOUT_SECONDS: u32 = 600;
 
     /// Checks a call: a reference, an input of at most 1 MiB, a timeout of 1 to 600 seconds, default 60. A client that
     /// waits less ends the call earlier.

@@ -13,6 +13,7 @@ use casement_domain::{
     proxy::{self, ProxyType},
     replay::NewReplay,
     script, session, telemetry,
+    webmcp::NewToolCall,
 };
 use serde_json::{Value, json};
 
@@ -297,6 +298,11 @@ fn inside() -> Vec<FieldBound> {
         ("WriteProcessStdin", "data_b64", formed(BASE64, process::MAX_STDIN.div_ceil(3) * 4)),
         ("ExecuteScript", "code", text(1, script::MAX_CODE)),
         ("ExecuteScript", "timeout_sec", range(1, script::MAX_TIMEOUT_SECONDS)),
+        ("ExecuteScript", "executor", formed(r"^(?!\.{1,2}$)[A-Za-z0-9._-]+$", script::ExecutorName::MAX_LENGTH)),
+        ("EvaluateCode", "code", text(0, script::MAX_CODE)),
+        ("EvaluateCode", "timeout_sec", range(1, script::MAX_TIMEOUT_SECONDS)),
+        ("InvokeTool", "tool_ref", text(1, NewToolCall::MAX_REFERENCE)),
+        ("InvokeTool", "timeout_sec", range(1, NewToolCall::MAX_TIMEOUT_SECONDS)),
         ("StartReplay", "framerate", range(1, NewReplay::MAX_FRAMERATE)),
         ("StartReplay", "max_duration_in_seconds", range(1, NewReplay::MAX_DURATION_SECONDS)),
         ("CurlBrowser", "url", formed(HTTP_URL, curl::MAX_URL)),
