@@ -16,7 +16,8 @@ METHODS = {
     for name, _ in inspect.getmembers(connections, inspect.ismethod)
     if not name.startswith("_") and not name.startswith("with_")
 }
-NAME = "shop-python"
+# The profile of an earlier run with another version is logged in already.
+NAME = f"shop-python-{kernel.__version__}"
 called = set()
 
 

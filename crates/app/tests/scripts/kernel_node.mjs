@@ -6,6 +6,8 @@ import { gunzipSync } from 'node:zlib';
 import Kernel, { APIError, APIUserAbortError, toFile } from '@onkernel/sdk';
 
 const [pages] = process.argv.slice(2);
+// With this setting the client sends these calls directly to the address of the session.
+process.env.KERNEL_BROWSER_ROUTING_SUBRESOURCES = 'curl,fs,process,telemetry/stream';
 const client = new Kernel({ baseURL: process.env.CASEMENT_URL, apiKey: process.env.CASEMENT_KEY, maxRetries: 0, timeout: 300000 });
 const name = `node-${process.pid}`;
 
