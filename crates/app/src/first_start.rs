@@ -142,7 +142,6 @@ mod tests {
 
     use casement_domain::api_key::MockApiKeyRepository;
     use casement_domain::organization::MockOrganizationRepository;
-    use casement_domain::permission::Permissions;
 
     use super::*;
 

@@ -41,6 +41,8 @@ text_enum! {
         Entitlements => "entitlements",
         /// Audit records.
         AuditLogs => "audit_logs",
+        /// Telemetry destinations.
+        TelemetryDestinations => "telemetry_destinations",
         /// The metrics of the server.
         Metrics => "metrics",
     }
@@ -95,6 +97,7 @@ impl Kind {
             | Self::Limits
             | Self::Entitlements
             | Self::AuditLogs
+            | Self::TelemetryDestinations
             | Self::Metrics => Level::InOrganization,
         }
     }
@@ -114,7 +117,7 @@ impl Kind {
             Self::Extensions => &[Read, Create, Delete, Use],
             Self::Deployments => &[Read, Create, Delete],
             Self::Invocations => &[Read, Create, Update],
-            Self::Projects | Self::ApiKeys => &[Read, Create, Update, Delete],
+            Self::Projects | Self::ApiKeys | Self::TelemetryDestinations => &[Read, Create, Update, Delete],
             Self::Limits => &[Read, Update],
             Self::Apps | Self::Entitlements | Self::AuditLogs | Self::Metrics => &[Read],
         }

@@ -1,8 +1,10 @@
 //! The delivery of captured events: stored, exported to a destination, or both.
 
 use super::{Capture, ConfigRequest};
+use crate::access::Scope;
 use crate::field::{FieldCode, InvalidValue};
-use crate::ids::{OrganizationId, TelemetryDestinationId};
+use crate::ids::TelemetryDestinationId;
+use crate::permission::{Kind, Target, Verb, Which};
 use crate::reference::Reference;
 use crate::store_error::StoreError;
 use crate::telemetry_destination::{TelemetryDestinationRepository, find};
@@ -36,21 +38,28 @@ pub struct ExportRequest {
     pub destination: Option<Reference>,
     /// The destination that was found; see [`find`](Self::find).
     pub found: Option<TelemetryDestinationId>,
+    /// Why the caller may not use it.
+    pub refused: Option<InvalidValue>,
 }
 
 impl ExportRequest {
-    /// Finds the requested destination of the organization. One that does not exist is refused by
-    /// [`on_change`](super::on_change).
+    /// Finds the requested destination of the organization. One that does not exist, or that the caller may not use, is
+    /// refused by [`on_change`](super::on_change).
     ///
     /// # Errors
     /// Returns the error of the store.
     pub async fn find(
         &mut self,
         destinations: &dyn TelemetryDestinationRepository,
-        organization: OrganizationId,
+        scope: &Scope,
     ) -> Result<(), StoreError> {
-        if let Some(Ok(which)) = self.destination.as_ref().map(Reference::parse) {
-            self.found = find(destinations, organization, which).await?.map(|destination| destination.id);
+        if let Some(Ok(which)) = self.destination.as_ref().map(Reference::parse)
+            && let Some(destination) = find(destinations, scope.organization(), which).await?
+        {
+            let which = Which::Id(destination.id.ulid());
+            let target = Target::InOrganization(Kind::TelemetryDestinations, which);
+            self.refused = scope.allow(Verb::Read, target).err();
+            self.found = Some(destination.id);
         }
         Ok(())
     }
@@ -68,9 +77,10 @@ impl ExportRequest {
             (Some(true), None) => refuse(FieldCode::Required, "is required", DESTINATION),
             (_, Some(requested)) => {
                 let which = requested.parse().map_err(|bad| bad.of(DESTINATION))?;
-                match self.found {
-                    Some(found) => Ok(Some(found)),
-                    None => {
+                match (self.found, &self.refused) {
+                    (_, Some(refused)) => Err(refused.clone().of(DESTINATION)),
+                    (Some(found), None) => Ok(Some(found)),
+                    (None, None) => {
                         let shown: String = which.chars().take(64).collect();
                         let rule = format!("{shown} is not among the organization's telemetry destinations");
                         refuse(FieldCode::ReferenceNotFound, &rule, DESTINATION)
@@ -132,7 +142,7 @@ mod tests {
 
     fn to(found: Option<TelemetryDestinationId>) -> ExportRequest {
         let destination = Some(Reference { name: Some("grafana".to_owned()), id: None });
-        ExportRequest { enabled: None, destination, found }
+        ExportRequest { enabled: None, destination, found, refused: None }
     }
 
     fn on(export: ExportRequest, stored: Option<bool>) -> ConfigRequest {

@@ -1,6 +1,6 @@
 //! Parameters and operations of clients that this server does not support: refused by name, and nothing is done.
 
-use casement_domain::testing::{session, session_id};
+use casement_domain::testing::session;
 use pretty_assertions::assert_eq;
 use serde_json::json;
 

@@ -20,6 +20,8 @@ const SCRIPT_TIMEOUT: Duration = Duration::from_secs(900);
 /// The folders of Python with the oldest and the newest supported version of the public client.
 const OLDEST: &str = "venv";
 const NEWEST: &str = "venv-newest";
+/// The folder of Python with the fuzzer of the API.
+const FUZZER: &str = "venv-fuzzer";
 
 /// The folder where the clients are installed.
 pub struct Clients {
@@ -52,6 +54,11 @@ impl Clients {
     /// Finds the clients, once with the oldest and once with the newest supported version of the Python client.
     pub fn of_both_versions() -> anyhow::Result<[Self; 2]> {
         Ok([Self::find()?, Self { python: NEWEST, ..Self::find()? }])
+    }
+
+    /// Finds the fuzzer of the API, as a Python whose scripts can import it.
+    pub fn fuzzer() -> anyhow::Result<Self> {
+        Ok(Self { python: FUZZER, ..Self::find()? })
     }
 
     /// Returns whether this is the newest supported version of the Python client.

@@ -110,7 +110,7 @@ impl Sessions {
         telemetry: &mut Option<ConfigRequest>,
     ) -> Result<(), StoreError> {
         let Some(telemetry) = telemetry else { return Ok(()) };
-        telemetry.export.find(&*self.deps.telemetry_destinations, scope.organization()).await
+        telemetry.export.find(&*self.deps.telemetry_destinations, scope).await
     }
 
     /// Returns a session of the project.
