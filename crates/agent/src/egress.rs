@@ -13,8 +13,9 @@ use casement_agent_protocol::curl::Upstream;
 pub(crate) const PROXY_STATUS: &str = "proxy-status";
 const OWN: &str = "casement;";
 /// The beginnings of the texts of these responses.
-const TEXTS: [&str; 4] = [
+const TEXTS: [&str; 5] = [
     "This destination is not allowed.",
+    "The network configuration of this session does not allow this destination",
     "This destination could not be reached",
     "The session's proxy could not be used",
     "This is not a request that a proxy can pass on.",
@@ -24,6 +25,9 @@ const MAX_TEXT: usize = 200;
 /// The maximum number of stored failures of tunnels, and how long each is stored.
 const MAX_FAILURES: usize = 64;
 const RETENTION: Duration = Duration::from_secs(30);
+
+/// The egress proxy's word for a destination that the session's policy denies.
+const POLICY_DENIED: &str = "network_policy_denied";
 
 /// The faults of the session's proxy: the egress proxy's word for each, and the text for people.
 const PROXY_FAULTS: [(&str, &str); 8] = [
@@ -42,6 +46,8 @@ const PROXY_FAULTS: [(&str, &str); 8] = [
 pub(crate) enum Fault {
     /// The destination is not allowed, or cannot be reached.
     Destination,
+    /// The network configuration of the session does not allow the destination.
+    Policy,
     /// The session's proxy cannot be used. Contains the index in [`PROXY_FAULTS`] if the fault is listed there.
     Proxy(Option<usize>),
 }
@@ -51,16 +57,17 @@ impl Fault {
     pub(crate) fn of(proxy_status: &str) -> Option<Self> {
         let given = proxy_status.trim().strip_prefix(OWN)?;
         let details = given.split(';').find_map(|param| param.trim().strip_prefix("details="));
-        Some(match details {
+        Some(match details.map(|word| word.trim_matches('"')) {
             None => Self::Destination,
-            Some(word) => Self::Proxy(PROXY_FAULTS.iter().position(|(known, _)| *known == word.trim_matches('"'))),
+            Some(POLICY_DENIED) => Self::Policy,
+            Some(word) => Self::Proxy(PROXY_FAULTS.iter().position(|(known, _)| *known == word)),
         })
     }
 
     /// Returns the part of the request's route that failed.
     pub(crate) fn upstream(self) -> Upstream {
         match self {
-            Self::Destination => Upstream::Connect,
+            Self::Destination | Self::Policy => Upstream::Connect,
             Self::Proxy(_) => Upstream::Proxy,
         }
     }
@@ -69,7 +76,7 @@ impl Fault {
     /// fail.
     pub(crate) fn word(self) -> Option<&'static str> {
         match self {
-            Self::Destination => None,
+            Self::Destination | Self::Policy => None,
             Self::Proxy(which) => {
                 Some(which.and_then(|which| PROXY_FAULTS.get(which)).map_or("other", |(word, _)| word))
             }
@@ -80,6 +87,9 @@ impl Fault {
     pub(crate) fn text(self) -> String {
         match self {
             Self::Destination => "the destination is not allowed or not reachable".to_owned(),
+            Self::Policy => {
+                format!("the network configuration of the session does not allow the destination ({POLICY_DENIED})")
+            }
             Self::Proxy(which) => {
                 let why = which.and_then(|which| PROXY_FAULTS.get(which)).map_or("it failed", |(_, why)| why);
                 format!("the session's proxy could not be used: {why}")
@@ -231,6 +241,9 @@ mod tests {
         assert_eq!(failed.fault(url, "net::ERR_CONNECTION_RESET"), None);
         failed.note("a.example:443", Fault::of("casement; error=destination_unavailable"));
         assert_eq!(failed.fault(url, word), Some(Fault::Destination));
+        failed
+            .note("a.example:443", Fault::of("casement; error=http_request_denied; details=\"network_policy_denied\""));
+        assert_eq!(failed.fault(url, word), Some(Fault::Policy));
         failed.note("a.example:443", None);
         assert_eq!(failed.fault(url, word), None);
         for n in 0..2 * MAX_FAILURES {

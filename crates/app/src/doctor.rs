@@ -15,6 +15,7 @@ use casement_postgres::{Database, DatabaseConfig};
 use casement_sandbox::Check;
 use casement_webdriver::{Connect, check};
 
+use crate::browser_policy::DeniedLog;
 use crate::data_dir;
 use crate::egress::SandboxEgress;
 use crate::settings::DoctorSettings;
@@ -154,7 +155,7 @@ async fn engine(data_dir: &Path) -> anyhow::Result<Engine> {
     data_dir::make(data_dir)?;
     let config = EngineConfig::discover(data_dir.to_owned())?;
     let egress = Egress::new(Rules::default(), Arc::new(SystemResolver::default()), Limits::default());
-    Ok(Engine::new(config, Arc::new(SandboxEgress::new(egress))).await?)
+    Ok(Engine::new(config, Arc::new(SandboxEgress::new(egress, DeniedLog::default()))).await?)
 }
 
 /// Starts a browser like a session's, drives it, and ends it.

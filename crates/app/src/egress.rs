@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use crate::proxies::to_egress_proxy;
+use crate::browser_policy::{BrowserPolicy, DeniedLog};
 use casement_chromium::EgressPort;
 use casement_domain::BrowserId;
-use casement_domain::proxy::{self, ProxyRoutes};
-use casement_egress::{Egress, EgressHandle, Route, Rules, Stats};
+use casement_domain::network::Allowlist;
+use casement_domain::proxy::{ProxyRoutes, TrafficPolicy};
+use casement_egress::{Egress, EgressHandle, Rules, Stats};
 use casement_runner::{AppEgressPort, EgressPolicy};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::net::UnixListener;
@@ -17,8 +18,9 @@ pub(crate) struct SandboxEgress {
     egress: Egress,
     runtime: Handle,
     open: Mutex<HashMap<String, EgressHandle>>,
-    /// The routes of browsers, removed when a browser ends for good, because a restarted browser uses the same route.
-    routes: Mutex<HashMap<String, Route>>,
+    /// The policies of browsers, removed when a browser ends for good, because a restarted browser has the same policy.
+    policies: Mutex<HashMap<String, BrowserPolicy>>,
+    denied: DeniedLog,
     closed: Mutex<Sums>,
 }
 
@@ -41,13 +43,14 @@ impl Sums {
 }
 
 impl SandboxEgress {
-    /// Must be called in the main runtime, which serves the connections.
-    pub(crate) fn new(egress: Egress) -> Self {
+    /// Must be called in the main runtime, which serves the connections. `denied` is the log of `egress`.
+    pub(crate) fn new(egress: Egress, denied: DeniedLog) -> Self {
         Self {
             egress,
             runtime: Handle::current(),
             open: Mutex::default(),
-            routes: Mutex::default(),
+            policies: Mutex::default(),
+            denied,
             closed: Mutex::default(),
         }
     }
@@ -61,8 +64,13 @@ impl SandboxEgress {
         self.open.lock()
     }
 
-    fn routes(&self) -> MutexGuard<'_, HashMap<String, Route>> {
-        self.routes.lock()
+    fn policies(&self) -> MutexGuard<'_, HashMap<String, BrowserPolicy>> {
+        self.policies.lock()
+    }
+
+    /// Returns the log of refused requests.
+    pub(crate) fn denied(&self) -> DeniedLog {
+        self.denied.clone()
     }
 
     fn closed(&self) -> MutexGuard<'_, Sums> {
@@ -89,10 +97,10 @@ impl SandboxEgress {
 impl EgressPort for SandboxEgress {
     fn serve(&self, session: &str, listener: UnixListener) {
         let _entered = self.runtime.enter();
-        // Locked until the egress is open, so that the route cannot change in between.
-        let routes = self.routes();
-        let route = routes.get(session).cloned().unwrap_or_default();
-        let handle = self.egress.serve_with_route(session.to_owned(), listener, route);
+        // Locked until the egress is open, so that the policy cannot change in between.
+        let policies = self.policies();
+        let policy = policies.get(session).map(BrowserPolicy::to_session_policy).unwrap_or_default();
+        let handle = self.egress.serve_with_policy(session.to_owned(), listener, policy);
         // A previous handle of this id is dropped, which closes it.
         self.open().insert(session.to_owned(), handle);
     }
@@ -124,21 +132,32 @@ impl AppEgressPort for SandboxEgress {
 }
 
 impl ProxyRoutes for SandboxEgress {
-    fn set(&self, browser: BrowserId, route: proxy::Route) {
+    fn set(&self, browser: BrowserId, policy: TrafficPolicy) {
         let id = browser.to_string();
-        let route = match route {
-            proxy::Route::Direct => Route::Direct,
-            proxy::Route::Through(proxy) => to_egress_proxy(&proxy).map_or(Route::Nowhere, Route::Through),
-            proxy::Route::Nowhere => Route::Nowhere,
-        };
-        let mut routes = self.routes();
+        let policy = BrowserPolicy::new(&policy);
+        let mut policies = self.policies();
         if let Some(handle) = self.open().get(&id) {
-            handle.set_route(route.clone());
+            handle.set_policy(policy.to_session_policy());
         }
-        routes.insert(id, route);
+        policies.insert(id, policy);
+    }
+
+    fn set_allowlist(&self, browser: BrowserId, allowlist: Option<Allowlist>) {
+        let id = browser.to_string();
+        let mut policies = self.policies();
+        let is_known = policies.contains_key(&id);
+        let policy = policies.entry(id.clone()).or_insert_with(BrowserPolicy::closed);
+        policy.set_allowlist(allowlist);
+        if let Some(handle) = self.open().get(&id) {
+            match is_known {
+                true => handle.set_destinations(policy.destinations()),
+                false => handle.set_policy(policy.to_session_policy()),
+            }
+        }
     }
 
     fn forget(&self, browser: BrowserId) {
-        self.routes().remove(&browser.to_string());
+        self.policies().remove(&browser.to_string());
+        self.denied.forget(browser);
     }
 }

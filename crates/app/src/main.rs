@@ -4,6 +4,7 @@ mod app_runtime;
 mod apps;
 mod backup;
 mod browser_connector;
+mod browser_policy;
 mod call_traces;
 mod cluster_supervisor;
 mod config_file;

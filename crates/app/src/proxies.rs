@@ -7,19 +7,21 @@ use std::time::Duration;
 use anyhow::Context as _;
 use async_trait::async_trait;
 use casement_domain::browser::BrowserRepository;
+use casement_domain::network::DeniedRequest;
 use casement_domain::proxy::{
     CheckOutcome, OpenProxy, Proxies, ProxyDeps, ProxyDialer, ProxyFailure, ProxyGateways, ProxyProtocol,
     ProxyRepository, ProxyRouting, RouteError,
 };
 use casement_domain::session::Sessions;
 use casement_domain::telemetry::Event;
-use casement_domain::{BrowserId, Clock as _, NodeId};
-use casement_egress::{Egress, Proxy, ProxyCheck, ProxyFault};
+use casement_domain::{BrowserId, Clock as _, IdSource as _, NodeId};
+use casement_egress::{Denial, Egress, Proxy, ProxyCheck, ProxyFault};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 use url::Url;
 
+use crate::browser_policy::{DeniedLog, denied_request};
 use crate::system::System;
 use casement_sealing::MasterKeys;
 
@@ -78,34 +80,60 @@ impl ProxyDialer for EgressProxyChecker {
 
 /// The maximum number of failed requests that wait to be reported.
 const MAX_UNREPORTED: usize = 64;
-/// The minimum time between two reports of the same failure of a session's proxy, because a page sends many requests.
+/// The minimum time between two reports of the same failure in a session, because a page sends many requests.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A failed request: the browser and the fault of its proxy.
-pub(crate) type FailedProxy = (String, ProxyFault);
-
-/// Returns an egress that reports the failed requests of browsers' proxies to the receiver.
-pub(crate) fn reporting(egress: Egress) -> (Egress, mpsc::Receiver<FailedProxy>) {
-    let (failed, reported) = mpsc::channel(MAX_UNREPORTED);
-    // If the queue is full, the next request reports the failure.
-    let report = move |browser: &str, fault: ProxyFault| drop(failed.try_send((browser.to_owned(), fault)));
-    (egress.with_proxy_down_callback(Arc::new(report)), reported)
+/// The reason why the egress sent no request on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum RequestFault {
+    /// The fault of the session's proxy.
+    Proxy(ProxyFault),
+    /// The network configuration of the session.
+    Denied(DeniedRequest),
 }
 
-/// Records failed proxies in the telemetry of their sessions.
-pub(crate) async fn report_failed_proxies(mut failed: mpsc::Receiver<FailedProxy>, sessions: Sessions) {
+/// A failed request: the browser and the reason.
+pub(crate) type FailedRequest = (String, RequestFault);
+
+/// Returns an egress that reports the failed requests of browsers to the receiver, and the log of those that network
+/// configurations refused.
+pub(crate) fn reporting(egress: Egress) -> (Egress, mpsc::Receiver<FailedRequest>, DeniedLog) {
+    let (failed, reported) = mpsc::channel(MAX_UNREPORTED);
+    let (denied_log, also_failed) = (DeniedLog::default(), failed.clone());
+    // If the queue is full, the next request reports the failure.
+    let report = move |browser: &str, fault: ProxyFault| {
+        drop(failed.try_send((browser.to_owned(), RequestFault::Proxy(fault))));
+    };
+    let log = denied_log.clone();
+    let report_denied = move |browser: &str, denial: Denial| {
+        let denied = denied_request(denial);
+        log.note(browser, &denied);
+        drop(also_failed.try_send((browser.to_owned(), RequestFault::Denied(denied))));
+    };
+    let egress = egress.with_proxy_down_callback(Arc::new(report)).with_denied_callback(Arc::new(report_denied));
+    (egress, reported, denied_log)
+}
+
+/// Records failed requests in the telemetry of their sessions.
+pub(crate) async fn report_failed_requests(mut failed: mpsc::Receiver<FailedRequest>, sessions: Sessions) {
     let mut last_reported = HashMap::new();
     while let Some((name, fault)) = failed.recv().await {
         // A build's sandbox has no session.
         let Ok(browser) = name.parse::<BrowserId>() else { continue };
         last_reported.retain(|_, at: &mut Instant| at.elapsed() < REPORT_INTERVAL);
-        if last_reported.contains_key(&(browser, fault)) {
+        let key = (browser, fault);
+        if last_reported.contains_key(&key) {
             continue;
         }
-        last_reported.insert((browser, fault), Instant::now());
-        let event = Event::proxy_failed(System.now(), failure(fault));
+        let event = match &key.1 {
+            RequestFault::Proxy(fault) => Event::proxy_failed(System.now(), failure(*fault)),
+            RequestFault::Denied(denied) => {
+                Event::network_denied(System.now(), denied, &System.next().to_string().to_lowercase())
+            }
+        };
+        last_reported.insert(key, Instant::now());
         if let Err(error) = sessions.note(browser, event).await {
-            debug!(%browser, %error, "cannot record that a session's proxy failed");
+            debug!(%browser, %error, "cannot record that a request of a session failed");
         }
     }
 }
@@ -132,8 +160,10 @@ pub(crate) fn use_cases(
 /// Restores the routes of adopted browsers, before their egress is opened again.
 pub(crate) async fn restore(routing: &ProxyRouting, rows: &dyn BrowserRepository, node: NodeId) -> anyhow::Result<()> {
     for browser in rows.of_node(node).await? {
-        let Some(proxy) = browser.shape.proxy else { continue };
-        match routing.send(browser.id, Some(proxy)).await {
+        if !browser.shape.directs_traffic() {
+            continue;
+        }
+        match routing.send(browser.id, &browser.shape).await {
             Ok(()) => {}
             Err(RouteError::Store(error)) => {
                 return Err(error).context("the proxies of running sessions cannot be read");

@@ -170,11 +170,11 @@ impl Running {
         let metrics =
             PrometheusBuilder::new().set_buckets(&SECONDS)?.install_recorder().context("cannot set up the metrics")?;
         metrics_catalogue::describe_all();
-        let (infrastructure, failed_proxies) =
+        let (infrastructure, failed_requests) =
             Infrastructure::connect(settings, data_dir, store, listener.local_addr()?).await?;
         let (services, writers) = SessionServices::new(&infrastructure, settings, traces)?;
         // Subscribes before browsers are adopted, because an adopted browser may end at once.
-        let events = Events { browsers: infrastructure.engine.events(), failed_proxies };
+        let events = Events { browsers: infrastructure.engine.events(), failed_requests };
         infrastructure.adopt_browsers(&services.sessions).await?;
         let has_default_pool = begin(settings, data_dir, &infrastructure, &services).await?;
         let (checked_pools, pool_fill_progress) = PoolFillProgress::begin(infrastructure.rows.pools.clone()).await?;

@@ -55,6 +55,7 @@ mod all {
     mod login_ways;
     mod logins;
     mod memories;
+    mod network;
     mod node_client;
     mod openapi;
     mod organization;

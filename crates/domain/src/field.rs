@@ -61,12 +61,14 @@ impl InvalidValue {
         Self { code, message: message.into(), below: None, others: Vec::new() }
     }
 
-    /// Returns the same refusal for a member of the value.
+    /// Returns the same refusals for a member of the value.
     #[must_use]
     pub fn of(mut self, member: impl fmt::Display) -> Self {
+        let member = member.to_string();
+        self.others = self.others.into_iter().map(|other| other.of(&member)).collect();
         self.below = Some(match self.below {
             Some(deeper) => format!("{member}.{deeper}"),
-            None => member.to_string(),
+            None => member,
         });
         self
     }
@@ -78,7 +80,10 @@ impl InvalidValue {
     pub fn any(refusals: impl IntoIterator<Item = Self>) -> Result<(), Self> {
         let mut refusals = refusals.into_iter();
         match refusals.next() {
-            Some(first) => Err(Self { others: refusals.collect(), ..first }),
+            Some(mut first) => {
+                first.others.extend(refusals);
+                Err(first)
+            }
             None => Ok(()),
         }
     }

@@ -32,6 +32,7 @@ pub mod invocation;
 pub mod live_view;
 pub mod login_page;
 pub mod name;
+pub mod network;
 pub mod node;
 pub mod organization;
 pub mod page;

@@ -53,7 +53,9 @@ impl Egress {
             Ok(Ok(found)) => found,
             Ok(Err(ConnectError::Refused)) => ProxyCheck::Blocked,
             Ok(Err(ConnectError::ProxyDown(fault))) => ProxyCheck::Unavailable(Some(fault)),
-            Ok(Err(ConnectError::RefusedAddress | ConnectError::Unreachable)) => ProxyCheck::Unavailable(None),
+            Ok(Err(ConnectError::RefusedAddress | ConnectError::Unreachable | ConnectError::Denied)) => {
+                ProxyCheck::Unavailable(None)
+            }
             Err(_) => ProxyCheck::Unavailable(Some(ProxyFault::Timeout)),
         }
     }

@@ -21,18 +21,19 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::{Mutex, MutexGuard};
-use tokio::{io::copy_bidirectional_with_sizes, net::UnixStream};
+use tokio::{io::copy_bidirectional_with_sizes, net::UnixStream, sync::watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     counted_stream::{Activity, CountedStream},
     fault::ProxyFault,
     headers,
+    policy::{CurrentPolicy, Denial},
     proxy::{Io, Proxy},
     responses::{self, Body, RequestBody},
-    session::{CurrentRoute, Session},
+    session::Session,
     target::Target,
-    upstream::{ConnectError, UpstreamPath},
+    upstream::{ConnectError, Upstream, UpstreamPath},
 };
 
 /// hyper's lower bound for the buffer of a connection, in bytes.
@@ -45,6 +46,7 @@ pub(crate) async fn serve(session: Arc<Session>, stream: UnixStream) {
     let activity = Arc::new(Activity::now());
     let io = TokioIo::new(CountedStream::new(stream, Arc::clone(&activity), Arc::clone(&session.counters)));
     let _open = session.counters.open_connection();
+    let policy_changes = session.policy_changes();
     let connection = Arc::new(Connection::new(Arc::clone(&session)));
     let service = service_fn(|request| {
         let connection = Arc::clone(&connection);
@@ -69,12 +71,17 @@ pub(crate) async fn serve(session: Arc<Session>, stream: UnixStream) {
     };
     tokio::select! {
         () = serving => {}
+        () = connection.until_denied(policy_changes) => {
+            tracing::debug!("closed a connection to a destination that is no longer allowed");
+        }
         () = activity.idle_for(session.limits.idle_timeout) => tracing::debug!("closed an idle connection"),
     }
 }
 
 struct Connection {
     session: Arc<Session>,
+    /// The destination of the last request.
+    target: Mutex<Option<Target>>,
     reusable_connection: Mutex<Option<OriginConnection>>,
     tunnel: Mutex<Option<Tunnel>>,
 }
@@ -92,18 +99,19 @@ struct OriginConnection {
 struct Tunnel {
     inside: OnUpgrade,
     outside: Box<dyn Io>,
-    /// Cancelled when the session's route is replaced, which ends the tunnel.
+    /// Cancelled when the session's routes are replaced, which ends the tunnel.
     replaced: CancellationToken,
 }
 
 impl Connection {
     fn new(session: Arc<Session>) -> Self {
-        Self { session, reusable_connection: Mutex::new(None), tunnel: Mutex::new(None) }
+        Self { session, target: Mutex::new(None), reusable_connection: Mutex::new(None), tunnel: Mutex::new(None) }
     }
 
     /// Answers one request. Checks every request, independent of earlier requests on this connection.
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         self.session.counters.requests.fetch_add(1, Relaxed);
+        let method = request.method().clone();
         let outcome =
             if request.method() == Method::CONNECT { self.connect(request).await } else { self.forward(request).await };
         match outcome {
@@ -118,6 +126,11 @@ impl Connection {
                 self.session.counters.refused.fetch_add(1, Relaxed);
                 responses::unreachable()
             }
+            Err(RequestError::ConnectError(ConnectError::Denied)) => {
+                self.session.counters.refused.fetch_add(1, Relaxed);
+                self.report_denied(&method);
+                responses::denied()
+            }
             Err(RequestError::ConnectError(ConnectError::Refused)) => {
                 self.session.counters.refused.fetch_add(1, Relaxed);
                 responses::refused()
@@ -125,24 +138,47 @@ impl Connection {
         }
     }
 
+    fn report_denied(&self, method: &Method) {
+        if let Some(target) = &*lock(&self.target) {
+            let (host, method) = (target.host.to_string(), method.as_str().to_owned());
+            self.session.report_denied(Denial { host, port: target.port, method });
+        }
+    }
+
+    /// Waits until a change of the policy denies the destination of the last request. A change that comes while that
+    /// request reads the policy is noticed here too.
+    async fn until_denied(&self, mut changes: watch::Receiver<CurrentPolicy>) {
+        while changes.changed().await.is_ok() {
+            let policy = changes.borrow_and_update().clone();
+            let is_denied = |target: &Target| matches!(policy.route_to(target), Err(ConnectError::Denied));
+            if lock(&self.target).as_ref().is_some_and(is_denied) {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+
     async fn connect(&self, request: Request<Incoming>) -> Result<Response<Body>, RequestError> {
         let authority = request.uri().authority().ok_or(RequestError::Malformed)?;
         let target = Target::parse(authority.as_str(), None).map_err(|_| ConnectError::Refused)?;
         drop(lock(&self.reusable_connection).take());
+        *lock(&self.target) = Some(target.clone());
         let (outside, replaced) = self.open_tunnel(&target).await?;
         *lock(&self.tunnel) = Some(Tunnel { inside: hyper::upgrade::on(request), outside, replaced });
         Ok(responses::connected())
     }
 
-    /// Opens a connection to `target` by the current route; begins again if the route is replaced meanwhile. Also
-    /// returns the token that is cancelled when the route is replaced later.
+    /// Opens a connection to `target` under the current policy; begins again if the routes are replaced meanwhile. Also
+    /// returns the token that is cancelled when the routes are replaced later.
     async fn open_tunnel(&self, target: &Target) -> Result<(Box<dyn Io>, CancellationToken), ConnectError> {
         loop {
-            let CurrentRoute { route, replaced } = self.session.route();
+            let policy = self.session.policy();
             let opening = async {
-                let upstream_path = self.session.upstream.upstream_path(&route, target).await?;
-                self.session.upstream.open(&upstream_path, target).await
+                let route = policy.route_to(target)?;
+                let upstream_path = policy.upstream.upstream_path(&route, target).await?;
+                policy.upstream.open(&upstream_path, target).await
             };
+            let replaced = policy.replaced.clone();
             if let Some(opened) = replaced.run_until_cancelled(opening).await {
                 return opened.map(|(outside, _)| (outside, replaced));
             }
@@ -151,7 +187,9 @@ impl Connection {
 
     async fn forward(&self, request: Request<Incoming>) -> Result<Response<Body>, RequestError> {
         let target = plain_http_target(request.uri())?;
-        let upstream_path = self.session.upstream.upstream_path(&self.session.route().route, &target).await?;
+        *lock(&self.target) = Some(target.clone());
+        let policy = self.session.policy();
+        let upstream_path = policy.upstream.upstream_path(&policy.route_to(&target)?, &target).await?;
         let (head, body) = origin_request(request, &target, &upstream_path)?;
         // A reused connection may close while a request is in transit, so only repeatable requests use one.
         let repeatable = head.method.is_safe() && body.is_end_stream();
@@ -162,7 +200,7 @@ impl Connection {
                 return Ok(response);
             }
         }
-        let reusable_connection = self.dial(target, &upstream_path).await?;
+        let reusable_connection = self.dial(&policy.upstream, target, &upstream_path).await?;
         let body = if body.is_end_stream() { Either::Right(Empty::new()) } else { Either::Left(body) };
         self.send(reusable_connection, Request::from_parts(head, body)).await
     }
@@ -183,9 +221,13 @@ impl Connection {
         })
     }
 
-    async fn dial(&self, target: Target, upstream_path: &UpstreamPath) -> Result<OriginConnection, RequestError> {
+    async fn dial(
+        &self,
+        upstream: &Upstream,
+        target: Target,
+        upstream_path: &UpstreamPath,
+    ) -> Result<OriginConnection, RequestError> {
         let by_proxy = upstream_path.proxy().is_some_and(|proxy| proxy.is_http());
-        let upstream = &self.session.upstream;
         let (stream, address) = if by_proxy {
             upstream.connect_next_hop(upstream_path).await?
         } else {

@@ -1,5 +1,6 @@
 //! Header filtering: removes hop-by-hop headers.
 
+use crate::responses::PROXY_ERROR;
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
@@ -38,6 +39,8 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
         || name == "keep-alive"
+        // Only this proxy may report its own errors.
+        || name == PROXY_ERROR
         || name.as_str().starts_with("proxy-")
 }
 
@@ -56,6 +59,7 @@ mod tests {
         for (name, value) in [
             ("accept", "*/*"),
             ("host", "lie.example"),
+            ("x-kernel-proxy-error", "network_policy_denied"),
             ("connection", "keep-alive, X-Secret"),
             ("x-secret", "1"),
             ("keep-alive", "timeout=5"),

@@ -18,6 +18,9 @@
 //!   an address that only this machine knows (of a name, of itself, of a neighbour) has the same bytes as the response
 //!   for an unreachable host, and is not sent earlier. An allowed destination that does not answer gives the same bytes
 //!   for every cause.
+//! - *Getting round a session's policy*: [`Destinations`] decide by the host as it is written, before a name is resolved,
+//!   for every request on every connection; a name that they allow must still resolve to an allowed address. A change
+//!   closes the open connections to destinations that are no longer allowed.
 //! - *Posing as the proxy*: an origin's demand for proxy credentials does not reach the browser.
 //! - *Exhausting resources*: connections, lookups, heads, buffers and times are bounded by [`Limits`]; a session
 //!   without a running lookup has priority over sessions with many; a side that stops reading stops the other side.
@@ -35,6 +38,7 @@ mod fetch;
 mod headers;
 mod limits;
 mod neighbours;
+mod policy;
 mod post;
 mod proxy;
 mod resolver;
@@ -50,9 +54,10 @@ pub use check::ProxyCheck;
 pub use fault::ProxyFault;
 pub use fetch::{FetchError, Fetched};
 pub use limits::Limits;
+pub use policy::{Decision, Denial, Destinations, SessionPolicy};
 pub use proxy::{InvalidProxy, Proxy, ProxyProtocol, Route};
 pub use resolver::{LookupPermit, Resolver, SystemResolver};
 pub use rules::{Allow, ParseAllowError, Rules, Verdict};
-pub use session::{Egress, EgressHandle, OnProxyDown};
+pub use session::{Egress, EgressHandle, OnDenied, OnProxyDown};
 pub use stats::Stats;
 pub use upstream::SANDBOX_SOURCE_ADDRESSES;

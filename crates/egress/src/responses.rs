@@ -15,6 +15,12 @@ use crate::fault::ProxyFault;
 /// origins, so that over plain HTTP a client can distinguish them from the proxy's own responses.
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
+/// The header with the code of an error of the proxy, as clients of the hosted service know it. It is removed from
+/// responses of origins too.
+pub(crate) const PROXY_ERROR: HeaderName = HeaderName::from_static("x-kernel-proxy-error");
+/// The code of a request that the session's policy refuses.
+const POLICY_DENIED: &str = "network_policy_denied";
+
 /// The body of a response: the origin's body, or a fixed one.
 pub(crate) type Body = Either<Incoming, Full<Bytes>>;
 /// The body of a request: the session's body, or none.
@@ -23,6 +29,17 @@ pub(crate) type RequestBody = Either<Incoming, Empty<Bytes>>;
 /// The rules refuse the destination.
 pub(crate) fn refused() -> Response<Body> {
     fixed(StatusCode::FORBIDDEN, "casement; error=http_request_denied", "This destination is not allowed.\n")
+}
+
+/// The session's policy refuses the destination.
+pub(crate) fn denied() -> Response<Body> {
+    let mut response = fixed(
+        StatusCode::FORBIDDEN,
+        "casement; error=http_request_denied; details=\"network_policy_denied\"",
+        "The network configuration of this session does not allow this destination (network_policy_denied).\n",
+    );
+    response.headers_mut().insert(PROXY_ERROR, HeaderValue::from_static(POLICY_DENIED));
+    response
 }
 
 /// The destination does not answer or does not use HTTP, or the rules refuse an address that was resolved here.

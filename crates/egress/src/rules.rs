@@ -38,6 +38,8 @@ pub struct Rules {
 pub struct Allow {
     what: AllowTarget,
     port: Option<u16>,
+    /// If true, a network does not allow names that resolve to its addresses.
+    literal: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +87,12 @@ impl Rules {
     /// Allows these destinations and nothing else.
     pub fn only(allow: Vec<Allow>) -> Self {
         Self { allow, closed: true }
+    }
+
+    /// Replaces the exceptions.
+    #[must_use]
+    pub fn with_only_exceptions(&self, allow: Vec<Allow>) -> Self {
+        Self { allow, closed: self.closed }
     }
 
     /// Adds exceptions.
@@ -136,7 +144,7 @@ impl Rules {
     pub(crate) fn could_reach(&self, name: &str, port: u16) -> bool {
         let name = without_final_dot(name);
         let excepted = |allow: &Allow| match &allow.what {
-            AllowTarget::Net(_) => allow.allows_port(port),
+            AllowTarget::Net(_) => !allow.literal && allow.allows_port(port),
             AllowTarget::Name(_) | AllowTarget::Suffix(_) => allow.allows_port(port) && allow.matches_name(name),
         };
         if port == SMTP {
@@ -147,9 +155,16 @@ impl Rules {
 }
 
 impl Allow {
+    /// Returns the same exception, which for a network allows requests for literal addresses only, and no names that
+    /// resolve to them.
+    #[must_use]
+    pub fn for_literal_addresses(self) -> Self {
+        Self { literal: true, ..self }
+    }
+
     fn matches(&self, host: &str, ip: IpAddr, port: u16) -> bool {
         let target_matches = match &self.what {
-            AllowTarget::Net(net) => net.contains(&ip),
+            AllowTarget::Net(net) => net.contains(&ip) && (!self.literal || is_address(host)),
             AllowTarget::Name(_) | AllowTarget::Suffix(_) => self.matches_name(host),
         };
         target_matches && self.allows_port(port)
@@ -178,10 +193,10 @@ impl FromStr for Allow {
         }
         if text.contains('/') {
             let net: IpNet = text.parse().map_err(|_| ParseAllowError::Network(text.to_owned()))?;
-            return Ok(Self { what: AllowTarget::Net(net.trunc()), port: None });
+            return Ok(Self { what: AllowTarget::Net(net.trunc()), port: None, literal: false });
         }
         if let Ok(ip) = text.parse::<IpAddr>() {
-            return Ok(Self { what: AllowTarget::Net(ip.to_canonical().into()), port: None });
+            return Ok(Self { what: AllowTarget::Net(ip.to_canonical().into()), port: None, literal: false });
         }
         let bad_host = || ParseAllowError::Host(text.to_owned());
         let (host, port) = split_port(text).ok_or_else(bad_host)?;
@@ -189,7 +204,7 @@ impl FromStr for Allow {
             None => None,
             Some(digits) => Some(parse_port(digits).ok_or_else(|| ParseAllowError::Port(text.to_owned()))?),
         };
-        Ok(Self { what: AllowTarget::parse(host).ok_or_else(bad_host)?, port })
+        Ok(Self { what: AllowTarget::parse(host).ok_or_else(bad_host)?, port, literal: false })
     }
 }
 
@@ -218,6 +233,10 @@ impl AllowTarget {
             (Host::Ipv4(_) | Host::Ipv6(_), Some(_)) => None,
         }
     }
+}
+
+fn is_address(host: &str) -> bool {
+    host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
 }
 
 fn is_refused_name(name: &str) -> bool {

@@ -1,11 +1,10 @@
 //! The egress of one session: its socket, its connections and its end.
 
-use std::{fmt, io, mem, sync::Arc, time::Duration};
+use std::{fmt, io, sync::Arc, time::Duration};
 
-use parking_lot::RwLock;
 use tokio::{
     net::{UnixListener, UnixStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::sleep,
 };
 use tokio_util::{
@@ -18,6 +17,7 @@ use crate::{
     connection,
     fault::ProxyFault,
     limits::Limits,
+    policy::{CurrentPolicy, Denial, Destinations, SessionPolicy},
     proxy::Route,
     resolver::Resolver,
     rules::Rules,
@@ -32,6 +32,9 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// The callback for a proxy that could not be used for a request. Gets the session and the reason. Must not block.
 pub type OnProxyDown = Arc<dyn Fn(&str, ProxyFault) + Send + Sync>;
 
+/// The callback for a request that a session's policy refused. Gets the session and the request. Must not block.
+pub type OnDenied = Arc<dyn Fn(&str, Denial) + Send + Sync>;
+
 /// The egress of all sessions of a node. Clones share everything.
 #[derive(Clone)]
 pub struct Egress {
@@ -40,6 +43,7 @@ pub struct Egress {
     limits: Limits,
     trust: Trust,
     on_proxy_down: Option<OnProxyDown>,
+    on_denied: Option<OnDenied>,
 }
 
 impl fmt::Debug for Egress {
@@ -52,7 +56,7 @@ impl Egress {
     /// Creates an egress whose sessions may reach the destinations that `rules` allow, at the addresses that `resolver`
     /// returns. `limits` apply to each session.
     pub fn new(rules: Rules, resolver: Arc<dyn Resolver>, limits: Limits) -> Self {
-        Self { rules, resolver, limits, trust: Trust::default(), on_proxy_down: None }
+        Self { rules, resolver, limits, trust: Trust::default(), on_proxy_down: None, on_denied: None }
     }
 
     /// Replaces the rules.
@@ -78,6 +82,12 @@ impl Egress {
         Self { on_proxy_down: Some(on_proxy_down), ..self }
     }
 
+    /// Calls `on_denied` for each request that a session's policy refuses.
+    #[must_use]
+    pub fn with_denied_callback(self, on_denied: OnDenied) -> Self {
+        Self { on_denied: Some(on_denied), ..self }
+    }
+
     /// Returns an upstream with the rules and limits of this egress.
     pub(crate) fn upstream(&self) -> Upstream {
         Upstream::new(self.rules.clone(), Arc::clone(&self.resolver), self.limits.clone(), self.trust.clone())
@@ -87,21 +97,23 @@ impl Egress {
     ///
     /// Must be called within a tokio runtime, which runs the connections.
     pub fn serve(&self, session: String, listener: UnixListener) -> EgressHandle {
-        self.serve_with_route(session, listener, Route::Direct)
+        self.serve_with_policy(session, listener, SessionPolicy::default())
     }
 
-    /// Like [`serve`](Self::serve), with an initial route.
-    pub fn serve_with_route(&self, session: String, listener: UnixListener, route: Route) -> EgressHandle {
+    /// Like [`serve`](Self::serve), with an initial policy.
+    pub fn serve_with_policy(&self, session: String, listener: UnixListener, policy: SessionPolicy) -> EgressHandle {
         let span = tracing::info_span!(parent: None, "egress", %session);
+        let upstream = self.upstream();
         let session = Arc::new(Session {
-            upstream: self.upstream(),
-            route: RwLock::new(CurrentRoute::new(route)),
+            policy: watch::Sender::new(CurrentPolicy::new(policy, &upstream)),
+            upstream,
             limits: self.limits.clone(),
             counters: Arc::default(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             name: session,
             on_proxy_down: self.on_proxy_down.clone(),
+            on_denied: self.on_denied.clone(),
             span,
         });
         drop(session.tasks.spawn(accept(Arc::clone(&session), listener).instrument(session.span.clone())));
@@ -123,14 +135,24 @@ impl EgressHandle {
         self.session.tasks.wait().await;
     }
 
-    /// Sends the session's requests by `route` from now on.
+    /// Sends the session's requests by `route` from now on, and without decisions about destinations.
+    pub fn set_route(&self, route: Route) {
+        self.set_policy(route.into());
+    }
+
+    /// Applies `policy` to the session's requests from now on.
     ///
     /// Closes open tunnels and restarts those that are being opened, because the boundaries of requests in a tunnel are
-    /// not visible here. Plain requests that have begun continue to their end.
-    pub fn set_route(&self, route: Route) {
-        let next = CurrentRoute::new(route);
-        let last = mem::replace(&mut *self.session.route.write(), next);
-        last.replaced.cancel();
+    /// not visible here. Plain requests that have begun continue to their end, except those that the policy denies.
+    pub fn set_policy(&self, policy: SessionPolicy) {
+        let next = CurrentPolicy::new(policy, &self.session.upstream);
+        self.session.policy.send_replace(next).replaced.cancel();
+    }
+
+    /// Replaces the decisions about destinations by some that select the same routes. Closes the connections to
+    /// destinations that are denied now, and no others.
+    pub fn set_destinations(&self, destinations: Option<Arc<dyn Destinations>>) {
+        self.session.policy.send_modify(|policy| *policy = policy.with_destinations(destinations));
     }
 
     /// Returns the current counters.
@@ -151,37 +173,37 @@ impl fmt::Debug for EgressHandle {
     }
 }
 
-/// The current route of a session.
-#[derive(Clone)]
-pub(crate) struct CurrentRoute {
-    pub(crate) route: Route,
-    /// Cancelled when the route is replaced.
-    pub(crate) replaced: CancellationToken,
-}
-
-impl CurrentRoute {
-    fn new(route: Route) -> Self {
-        Self { route, replaced: CancellationToken::new() }
-    }
-}
-
 /// The shared state of the connections of one session.
 pub(crate) struct Session {
-    pub(crate) upstream: Upstream,
-    route: RwLock<CurrentRoute>,
+    /// The upstream with the rules of all sessions.
+    upstream: Upstream,
+    policy: watch::Sender<CurrentPolicy>,
     pub(crate) limits: Limits,
     pub(crate) counters: Arc<Counters>,
     tasks: TaskTracker,
     closing: CancellationToken,
     name: String,
     on_proxy_down: Option<OnProxyDown>,
+    on_denied: Option<OnDenied>,
     span: tracing::Span,
 }
 
 impl Session {
-    /// Returns the current route.
-    pub(crate) fn route(&self) -> CurrentRoute {
-        self.route.read().clone()
+    /// Returns the current policy.
+    pub(crate) fn policy(&self) -> CurrentPolicy {
+        self.policy.borrow().clone()
+    }
+
+    /// Returns a receiver of the changes of the policy from now on.
+    pub(crate) fn policy_changes(&self) -> watch::Receiver<CurrentPolicy> {
+        self.policy.subscribe()
+    }
+
+    /// Reports a request that the session's policy refused.
+    pub(crate) fn report_denied(&self, denial: Denial) {
+        if let Some(notify) = &self.on_denied {
+            notify(&self.name, denial);
+        }
     }
 
     /// Reports that the session's proxy could not be used for a request.

@@ -36,6 +36,15 @@ impl Target {
         Ok(Self { host: parse_host(host).ok_or(InvalidTarget)?, port })
     }
 
+    /// Returns the host without copying its name.
+    pub(crate) fn borrowed_host(&self) -> Host<&str> {
+        match &self.host {
+            Host::Domain(name) => Host::Domain(name.as_str()),
+            Host::Ipv4(address) => Host::Ipv4(*address),
+            Host::Ipv6(address) => Host::Ipv6(*address),
+        }
+    }
+
     /// Returns the `Host` header of a plain HTTP request.
     pub(crate) fn to_host_header(&self) -> String {
         if self.port == 80 { self.host.to_string() } else { format!("{}:{}", self.host, self.port) }

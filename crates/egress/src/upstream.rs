@@ -21,7 +21,7 @@ use crate::{
     neighbours::{Neighbours, neighbours},
     proxy::{Io, Proxy, Refused, Route},
     resolver::{LookupPermit, Resolver},
-    rules::{Rules, Verdict},
+    rules::{Allow, Rules, Verdict},
     target::Target,
     trust::Trust,
 };
@@ -42,8 +42,12 @@ const FAILURE_TIME_STEP: Duration = Duration::from_millis(250);
 /// A session's proxy changes the dialled address, never the allowed destinations: the proxy itself is resolved, checked
 /// and dialled like any destination, and so are bypassed hosts. The proxy resolves the names of other hosts. An address
 /// or a name that can never be reached directly is not reached through a proxy either.
+#[derive(Clone)]
 pub(crate) struct Upstream {
+    /// The rules of destinations.
     rules: Rules,
+    /// The rules of the addresses of proxies.
+    proxy_rules: Rules,
     resolver: Arc<dyn Resolver>,
     limits: Limits,
     lookups: Arc<Semaphore>,
@@ -65,6 +69,8 @@ pub(crate) enum ConnectError {
     Unreachable,
     #[error("the session's proxy cannot be used: {0}")]
     ProxyDown(ProxyFault),
+    #[error("refused by the session's policy")]
+    Denied,
 }
 
 /// The path of a request, with the addresses that may be dialled for it.
@@ -99,14 +105,25 @@ impl From<Refused> for ConnectError {
 
 impl Upstream {
     pub(crate) fn new(rules: Rules, resolver: Arc<dyn Resolver>, limits: Limits, trust: Trust) -> Self {
-        Self { rules, resolver, lookups: Arc::new(Semaphore::new(limits.lookups)), limits, neighbours, trust }
+        let lookups = Arc::new(Semaphore::new(limits.lookups));
+        Self { proxy_rules: rules.clone(), rules, resolver, lookups, limits, neighbours, trust }
+    }
+
+    /// Returns an upstream of the same session with other exceptions for destinations.
+    pub(crate) fn with_exceptions(&self, exceptions: Option<Vec<Allow>>) -> Self {
+        let rules = exceptions.map(|exceptions| self.rules.with_only_exceptions(exceptions));
+        Self { rules: rules.unwrap_or_else(|| self.rules.clone()), ..self.clone() }
     }
 
     /// Returns the addresses of `target` that may be dialled, in the resolver's order; at least one. Resolves a name
     /// once; does not resolve a literal address, or a name that is refused at every address.
     pub(crate) async fn candidates(&self, target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
+        self.candidates_by(&self.rules, target).await
+    }
+
+    async fn candidates_by(&self, rules: &Rules, target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
         let began = Instant::now();
-        let checked = self.resolve_and_check(target).await;
+        let checked = self.resolve_and_check(rules, target).await;
         if matches!(checked, Err(ConnectError::Refused | ConnectError::RefusedAddress)) {
             tracing::debug!(host = %target.host, port = target.port, "refused by the rules");
         }
@@ -117,11 +134,11 @@ impl Upstream {
         checked
     }
 
-    async fn resolve_and_check(&self, target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
+    async fn resolve_and_check(&self, rules: &Rules, target: &Target) -> Result<Vec<SocketAddr>, ConnectError> {
         let found = match &target.host {
             Host::Ipv4(ip) => vec![IpAddr::V4(*ip)],
             Host::Ipv6(ip) => vec![IpAddr::V6(*ip)],
-            Host::Domain(name) if !self.rules.could_reach(name, target.port) => return Err(ConnectError::Refused),
+            Host::Domain(name) if !rules.could_reach(name, target.port) => return Err(ConnectError::Refused),
             Host::Domain(name) => self.look_up(name).await?,
         };
         if found.is_empty() {
@@ -131,12 +148,12 @@ impl Upstream {
         let mut checked = Vec::new();
         for ip in found.into_iter().take(self.limits.addresses) {
             let address = SocketAddr::new(ip.to_canonical(), target.port);
-            if self.is_allowed(&host, address) && !checked.contains(&address) {
+            if self.is_allowed(rules, &host, address) && !checked.contains(&address) {
                 checked.push(address);
             }
         }
         match checked.as_slice() {
-            [] if self.refuses_by_rule(target) => Err(ConnectError::Refused),
+            [] if refuses_by_rule(rules, target) => Err(ConnectError::Refused),
             [] => Err(ConnectError::RefusedAddress),
             _ => Ok(checked),
         }
@@ -164,7 +181,7 @@ impl Upstream {
             Route::Through(proxy) if !proxy.bypasses(&target.host) => {
                 self.check_proxy_may_connect(target)?;
                 let unreachable = |_| ConnectError::ProxyDown(ProxyFault::Unreachable);
-                let candidates = self.candidates(&proxy.target).await.map_err(unreachable)?;
+                let candidates = self.candidates_by(&self.proxy_rules, &proxy.target).await.map_err(unreachable)?;
                 Ok(UpstreamPath::Proxy(Arc::clone(proxy), candidates))
             }
             Route::Direct | Route::Through(_) => Ok(UpstreamPath::Straight(self.candidates(target).await?)),
@@ -174,21 +191,15 @@ impl Upstream {
     /// Checks that a proxy may be requested to connect to `target`.
     pub(crate) fn check_proxy_may_connect(&self, target: &Target) -> Result<(), ConnectError> {
         let may = match address_of(target) {
-            Some(address) => self.is_allowed(&target.host.to_string(), address),
+            Some(address) => self.is_allowed(&self.rules, &target.host.to_string(), address),
             None => self.rules.proxy_may_connect(&target.host.to_string(), target.port),
         };
         if may {
             return Ok(());
         }
         tracing::debug!(host = %target.host, port = target.port, "refused by the rules");
-        let is_revealed = address_of(target).is_none() || self.refuses_by_rule(target);
+        let is_revealed = address_of(target).is_none() || refuses_by_rule(&self.rules, target);
         Err(if is_revealed { ConnectError::Refused } else { ConnectError::RefusedAddress })
-    }
-
-    /// Returns true if the rules refuse a literal address, independent of this machine's network.
-    fn refuses_by_rule(&self, target: &Target) -> bool {
-        address_of(target)
-            .is_some_and(|address| self.rules.check(&target.host.to_string(), address) == Verdict::Refused)
     }
 
     /// Connects to `target`, through a tunnel if the path has a proxy. Also returns the dialled address.
@@ -235,7 +246,7 @@ impl Upstream {
     /// Connects to a proxy.
     pub(crate) async fn connect_to_proxy(&self, proxy: &Arc<Proxy>) -> Result<Box<dyn Io>, ConnectError> {
         let unreachable = |_| ConnectError::ProxyDown(ProxyFault::Unreachable);
-        let candidates = self.candidates(&proxy.target).await.map_err(unreachable)?;
+        let candidates = self.candidates_by(&self.proxy_rules, &proxy.target).await.map_err(unreachable)?;
         Ok(self.connect_next_hop(&UpstreamPath::Proxy(Arc::clone(proxy), candidates)).await?.0)
     }
 
@@ -254,13 +265,18 @@ impl Upstream {
         }
     }
 
-    fn is_allowed(&self, host: &str, address: SocketAddr) -> bool {
-        match self.rules.check(host, address) {
+    fn is_allowed(&self, rules: &Rules, host: &str, address: SocketAddr) -> bool {
+        match rules.check(host, address) {
             Verdict::Allowed => true,
             Verdict::Public => !is_own_address(address) && !(self.neighbours)().has(address.ip()),
             Verdict::Refused => false,
         }
     }
+}
+
+/// Returns true if the rules refuse a literal address, independent of this machine's network.
+fn refuses_by_rule(rules: &Rules, target: &Target) -> bool {
+    address_of(target).is_some_and(|address| rules.check(&target.host.to_string(), address) == Verdict::Refused)
 }
 
 /// Returns the literal address, if the host is one.

@@ -9,6 +9,7 @@ mod all {
     mod forwarding;
     mod limits;
     mod own_requests;
+    mod policies;
     mod proxies;
     mod real_proxies;
     mod refusals;

@@ -76,6 +76,7 @@ codes! {
     NameConflict => "name_conflict", 409, "The name is taken.";
     AlreadyExists => "already_exists", 409, "The resource or the file exists already.";
     InvalidState => "invalid_state", 409, "The state of the resource does not allow the request.";
+    StaleNetwork => "stale_network", 409, "The network configuration is not the one that the request expects; nothing was changed.";
     ResourceInUse => "resource_in_use", 409, "Other resources use the resource.";
     Gone => "gone", 410, "The route was removed; the message names its successor.";
     PayloadTooLarge => "payload_too_large", 413, "The body exceeds its limit.";

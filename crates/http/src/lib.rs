@@ -41,6 +41,7 @@ pub mod live_view;
 mod login_page;
 mod middleware;
 mod multipart;
+mod network;
 mod not_supported;
 mod openapi;
 mod operation;

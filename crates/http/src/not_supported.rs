@@ -36,9 +36,6 @@ const LOGIN: (Method, &str) = (Method::POST, "/auth/connections/{id}/login");
 
 /// The fields of bodies.
 const FIELDS: &[Parameter] = &[
-    parameter("network", &[CREATE_SESSION, UPDATE_SESSION, CREATE_POOL, UPDATE_POOL]),
-    parameter("expected_network", &[UPDATE_POOL]),
-    parameter("proxy", &[CREATE_SESSION, UPDATE_SESSION]),
     parameter("browser", &[CREATE_CONNECTION, UPDATE_CONNECTION, LOGIN]),
     parameter("browser_telemetry", &[CREATE_CONNECTION, UPDATE_CONNECTION, LOGIN]),
     Parameter { name: "skill_mode", accepted: "disabled", operations: &[LOGIN] },

@@ -15,6 +15,7 @@ use casement_domain::{
     credential_provider::ProviderFault,
     field::{FieldCode, InvalidInput, InvalidValue},
     invocation::InvocationFailure,
+    network::StaleNetwork,
     organization::LimitExceeded,
     permission::InsufficientScope,
     pool::{BrowsersLeased, NotLeased},
@@ -60,6 +61,7 @@ respond_with_own_message! {
     NoTotpSecret => NotFound,
     ProjectArchived => ProjectArchived,
     ProjectRefused => InvalidState,
+    StaleNetwork => StaleNetwork,
 }
 
 impl<E: Into<ApiError>> From<UseCaseError<E>> for ApiError {
@@ -244,6 +246,7 @@ impl From<UpdateSessionError> for ApiError {
             UpdateSessionError::NotSupported(unsupported) => unsupported.into(),
             UpdateSessionError::NameTaken(taken) => taken.into(),
             UpdateSessionError::Profile(inside) => inside.into(),
+            UpdateSessionError::StaleNetwork(stale) => stale.into(),
             UpdateSessionError::HasProfile(_) | UpdateSessionError::Watched(_) | UpdateSessionError::Recorded(_) => {
                 Self::new(Code::InvalidState, error.to_string())
             }

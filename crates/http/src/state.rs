@@ -18,6 +18,7 @@ use casement_domain::{
     fs::Files,
     invocation::Invocations,
     live_view::LiveDisplay,
+    network::DeniedRequestLog,
     pool::{Leases, Pools},
     process::Processes,
     profile::Profiles,
@@ -177,6 +178,8 @@ pub struct Services {
     pub recorder: Arc<dyn Recorder>,
     /// Tokens in the URLs of sessions.
     pub tokens: SessionTokens,
+    /// The requests that network configurations refused.
+    pub denied_requests: Arc<dyn DeniedRequestLog>,
     /// Connects to the browsers of sessions.
     pub session_connector: Arc<dyn SessionConnector>,
     /// The open connections; the same registry is the domain's port `Connections`.

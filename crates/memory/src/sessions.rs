@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use casement_domain::browser::{Browser, BrowserEvent, Location, Viewport};
+use casement_domain::network::{AllowlistChange, AllowlistError, Network};
 use casement_domain::organization::CapacityRequest;
 use casement_domain::page::{Listed, Page};
 use casement_domain::profile::LoadedProfile;
@@ -174,6 +175,20 @@ impl SessionRepository for Memory {
         let mut state = self.state();
         let row = state.sessions.get_mut(&id).filter(|row| row.is_active());
         Ok(row.map(|row| row.shape.location = location).is_some())
+    }
+
+    async fn change_allowlist(
+        &self,
+        id: SessionId,
+        change: &AllowlistChange,
+    ) -> Result<Option<Result<Network, AllowlistError>>, StoreError> {
+        let mut state = self.state();
+        let Some(row) = state.sessions.get_mut(&id).filter(|row| row.is_active()) else { return Ok(None) };
+        let changed = row.shape.network.clone().unwrap_or_default().changed(change);
+        if let Ok(network) = &changed {
+            row.shape.network = Some(network.clone());
+        }
+        Ok(Some(changed))
     }
 
     async fn set_profile(&self, id: SessionId, profile: LoadedProfile) -> Result<bool, StoreError> {

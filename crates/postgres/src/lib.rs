@@ -20,6 +20,7 @@ mod extension;
 mod idle_connection;
 mod invocation;
 mod migrate;
+mod network;
 mod node;
 mod notify;
 mod organization;

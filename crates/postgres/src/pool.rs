@@ -47,7 +47,7 @@ fn not_deleted() -> Filter<browser_pools::table, IsNull<browser_pools::deleted_a
 async fn hold_loaded(connection: &mut AsyncPgConnection, shape: &Shape) -> Result<Option<PoolStored>, CallError> {
     Ok(if !extension::lock(connection, &shape.extensions).await? {
         Some(PoolStored::ExtensionGone)
-    } else if !proxy::lock(connection, shape.proxy).await? {
+    } else if !proxy::lock(connection, &shape.proxies()).await? {
         Some(PoolStored::ProxyGone)
     } else if !profile::lock(connection, shape.profile).await? {
         Some(PoolStored::ProfileGone)

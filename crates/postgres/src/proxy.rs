@@ -19,6 +19,7 @@ use time::OffsetDateTime;
 use crate::column::{Column, ColumnValue, Stored, row};
 use crate::database::repository;
 use crate::error::{BadRow, CallError};
+use crate::network::with_route_by;
 use crate::project;
 use crate::query::{all, contains, counted, find, is_there};
 use crate::schema::{auth_connections, browser_pools, proxies};
@@ -107,10 +108,14 @@ impl ColumnValue for Exit {
     }
 }
 
-/// Locks the proxy until the transaction ends, so that it is not deleted meanwhile. `false` if there is no such proxy.
-pub(crate) async fn lock(connection: &mut AsyncPgConnection, id: Option<ProxyId>) -> Result<bool, CallError> {
-    let Some(id) = id else { return Ok(true) };
-    is_there(connection, stored().find(Column(id)).select(proxies::id).for_share()).await
+/// Locks the proxies until the transaction ends, so that none is deleted meanwhile. `false` if one is missing.
+pub(crate) async fn lock(connection: &mut AsyncPgConnection, ids: &[ProxyId]) -> Result<bool, CallError> {
+    for id in ids {
+        if !is_there(connection, stored().find(Column(*id)).select(proxies::id).for_share()).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The proxies that are not deleted.
@@ -203,7 +208,8 @@ impl ProxyRepository for PgProxies {
             if !is_there(connection, row.select(proxies::id).for_update()).await? {
                 return Ok(ProxyDeleted::NotFound);
             }
-            let pools = browser_pools::table.filter(browser_pools::proxy_id.eq(Column(id)));
+            let routed = browser_pools::network.contains(with_route_by(id));
+            let pools = browser_pools::table.filter(browser_pools::proxy_id.eq(Column(id)).or(routed));
             let pools = exists(pools.filter(browser_pools::deleted_at.is_null()));
             let connections = exists(auth_connections::table.filter(auth_connections::proxy_id.eq(Column(id))));
             if diesel::select(pools.or(connections)).get_result(connection).await? {

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use casement_domain::browser::{Browser, Location, StartUrl, Viewport};
 use casement_domain::name::{LabelName, SlugName};
+use casement_domain::network::{AllowlistChange, AllowlistError, Network};
 use casement_domain::organization::{CapacityRequest, admit};
 use casement_domain::page::{Listed, Page};
 use casement_domain::profile::LoadedProfile;
@@ -364,6 +365,27 @@ impl SessionRepository for PgSessions {
             Ok(changed == 1)
         };
         self.database.transaction("session.set_location", work).await
+    }
+
+    async fn change_allowlist(
+        &self,
+        id: SessionId,
+        change: &AllowlistChange,
+    ) -> Result<Option<Result<Network, AllowlistError>>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let stored = active(id).select(sessions::network).for_update();
+            let stored: Option<Option<Column<Network>>> = stored.get_result(connection).await.optional()?;
+            let Some(stored) = stored else { return Ok(None) };
+            let changed = stored.map(|network| network.0).unwrap_or_default().changed(change);
+            if let Ok(network) = &changed {
+                let network = Some(Column(network.clone()));
+                diesel::update(active(id)).set(sessions::network.eq(&network)).execute(connection).await?;
+                let browser = browsers::table.filter(browsers::session_id.eq(Column(id)));
+                diesel::update(browser).set(browsers::network.eq(&network)).execute(connection).await?;
+            }
+            Ok(Some(changed))
+        };
+        self.database.transaction("session.change_allowlist", work).await
     }
 
     async fn set_profile(&self, id: SessionId, profile: LoadedProfile) -> Result<bool, StoreError> {

@@ -23,6 +23,7 @@ macro_rules! shape_columns {
                 memory_places: $crate::column::Column<u32>,
                 time_zone: Option<$crate::column::Column<casement_domain::browser::TimeZone>>,
                 locale: Option<$crate::column::Column<casement_domain::browser::Locale>>,
+                network: Option<$crate::column::Column<casement_domain::network::Network>>,
             }
         }
 
@@ -46,6 +47,7 @@ macro_rules! shape_columns {
                     memory_places: Column(shape.places()),
                     time_zone: shape.location.time_zone.map(Column),
                     locale: shape.location.locale.map(Column),
+                    network: shape.network.clone().map(Column),
                 }
             }
 
@@ -75,6 +77,7 @@ macro_rules! shape_columns {
                         time_zone: self.time_zone.map(|zone| zone.0),
                         locale: self.locale.map(|locale| locale.0),
                     },
+                    network: self.network.map(|network| network.0),
                 })
             }
         }

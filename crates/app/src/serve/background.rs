@@ -29,7 +29,7 @@ use crate::system::System;
 /// The event sources of the jobs.
 pub(super) struct Events {
     pub(super) browsers: mpsc::UnboundedReceiver<EngineEvent>,
-    pub(super) failed_proxies: mpsc::Receiver<proxies::FailedProxy>,
+    pub(super) failed_requests: mpsc::Receiver<proxies::FailedRequest>,
 }
 
 /// The jobs that the stop of the server awaits or ends.
@@ -121,9 +121,9 @@ impl Jobs<'_> {
 
     fn browsers(&self, events: Events, checked_pools: mpsc::UnboundedSender<PoolId>) {
         let SessionServices { sessions, spares, port, stop, .. } = self.services;
-        let Events { browsers: events, failed_proxies } = events;
+        let Events { browsers: events, failed_requests } = events;
         let (engine, spares, slots) = (self.infrastructure.engine.clone(), spares.clone(), StartSlots::per_core());
-        let reporting = proxies::report_failed_proxies(failed_proxies, sessions.clone());
+        let reporting = proxies::report_failed_requests(failed_requests, sessions.clone());
         tokio::spawn(stop.clone().run_until_cancelled_owned(reporting));
         // Not stopped with the others, because browsers may also end while the server stops.
         spawn(

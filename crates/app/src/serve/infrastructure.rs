@@ -53,7 +53,7 @@ impl Infrastructure {
         data_dir: &DataDir,
         store: &Store,
         local: SocketAddr,
-    ) -> anyhow::Result<(Self, mpsc::Receiver<proxies::FailedProxy>)> {
+    ) -> anyhow::Result<(Self, mpsc::Receiver<proxies::FailedRequest>)> {
         let public_url = match &settings.public_url {
             Some(url) => url.clone(),
             None if settings.tls_cert.is_some() => Url::parse(&format!("https://{local}"))?,
@@ -65,11 +65,12 @@ impl Infrastructure {
         let rows = Repositories::new(store, &bounds);
         announce_node(&*rows.nodes, node, local).await?;
 
-        let (sandbox_egress, failed_proxies) = sandbox_egress(settings);
+        let (sandbox_egress, failed_requests) = sandbox_egress(settings);
         let keys = MasterKeys::open(data_dir.path(), settings.master_key.as_ref(), Arc::new(System))?;
         let upstreams = Arc::new(settings.upstreams.read()?);
         let sealer = Arc::new(keys.clone());
-        let routing = ProxyRouting::new(rows.proxies.clone(), sealer, sandbox_egress.clone(), upstreams.clone());
+        let routing = ProxyRouting::new(rows.proxies.clone(), sealer, sandbox_egress.clone(), upstreams.clone())
+            .with_lent_hosts(settings.egress_lend.iter().cloned().collect());
         let engine = engine(settings, data_dir, sandbox_egress.clone()).await?;
         let blobs = extensions::blobs(data_dir.path())?;
         let engine = engine.with_extensions(extensions::source(rows.extensions.clone(), blobs.clone()));
@@ -96,7 +97,7 @@ impl Infrastructure {
             replays,
             machines,
         };
-        Ok((infrastructure, failed_proxies))
+        Ok((infrastructure, failed_requests))
     }
 
     /// Adopts the browsers of the previous run of this node, and ends those without a session.
@@ -122,12 +123,12 @@ async fn announce_node(nodes: &dyn NodeRepository, id: NodeId, local: SocketAddr
     Ok(nodes.announce(&Node { id, host, address: local.to_string(), started_at: System.now() }).await?)
 }
 
-/// Returns the egress, and the receiver of failed proxies.
-fn sandbox_egress(settings: &ServeSettings) -> (Arc<SandboxEgress>, mpsc::Receiver<proxies::FailedProxy>) {
+/// Returns the egress, and the receiver of failed requests.
+fn sandbox_egress(settings: &ServeSettings) -> (Arc<SandboxEgress>, mpsc::Receiver<proxies::FailedRequest>) {
     let rules = Rules::new(settings.egress_allow.clone());
     let egress = Egress::new(rules, Arc::new(SystemResolver::default()), Limits::default());
-    let (egress, failed_proxies) = proxies::reporting(egress);
-    (Arc::new(SandboxEgress::new(egress)), failed_proxies)
+    let (egress, failed_requests, denied) = proxies::reporting(egress);
+    (Arc::new(SandboxEgress::new(egress, denied)), failed_requests)
 }
 
 async fn engine(

@@ -172,6 +172,7 @@ impl UseCases {
             telemetry_destinations: services.telemetry_destinations.clone(),
             recorder: services.recorder.clone(),
             tokens: SessionTokens::new(&data_dir.token_key()?),
+            denied_requests: Arc::new(infrastructure.sandbox_egress.denied()),
             session_connector: Arc::new(EngineConnector(engine.clone())),
             connections: services.connections.clone(),
             tracing: self.traces_calls.then(|| Arc::new(CallTraces) as Arc<dyn CallTracing>),

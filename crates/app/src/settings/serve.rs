@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use casement_domain::auth_connection::AuthConnections;
 use casement_domain::credential::Credentials;
 use casement_domain::extension::Extensions;
+use casement_domain::network::LentHost;
 use casement_domain::organization::Caps;
 use casement_domain::pool::Pools;
 use casement_domain::profile::Profiles;
@@ -66,6 +67,15 @@ pub(crate) struct ServeSettings {
         action = clap::ArgAction::Append
     )]
     pub(crate) egress_allow: Vec<Allow>,
+    /// A private host that sessions of one project may ask for with `network.private_hosts`; may be given several times
+    #[arg(
+        long,
+        value_name = "PROJECT=CIDR|HOST",
+        env = "CASEMENT_EGRESS_LEND",
+        value_delimiter = ',',
+        action = clap::ArgAction::Append
+    )]
+    pub(crate) egress_lend: Vec<LentHost>,
     /// The key under which secrets are sealed, 32 bytes in base64; several, separated by commas: the first seals, all
     /// open [default: a file in the data directory, created at the first start]
     #[arg(long, value_name = "KEY", env = "CASEMENT_MASTER_KEY", hide_env_values = true)]

@@ -1,10 +1,13 @@
 //! The running browser.
 
+use std::collections::BTreeSet;
+
 use time::OffsetDateTime;
 
 use super::{BrowserPolicy, Location, ReservedMemory, Viewport};
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId, SessionId};
+use crate::network::Network;
 use crate::profile::LoadedProfile;
 use crate::text_enum::text_enum;
 
@@ -31,6 +34,8 @@ pub struct Shape {
     pub memory: Option<ReservedMemory>,
     /// The time zone and the locale. Those of a running browser can be changed.
     pub location: Location,
+    /// The network configuration of the browser's traffic. It can be given to a running browser.
+    pub network: Option<Network>,
 }
 
 impl Shape {
@@ -38,6 +43,20 @@ impl Shape {
     #[must_use]
     pub fn places(&self) -> u32 {
         self.memory.map_or(1, |memory| memory.places)
+    }
+
+    /// Returns the proxies of the browser's traffic, in the order of their ids and each once.
+    #[must_use]
+    pub fn proxies(&self) -> Vec<ProxyId> {
+        let routes = self.network.iter().flat_map(|network| network.proxy_routes.iter().flatten());
+        let all: BTreeSet<_> = self.proxy.into_iter().chain(routes.map(|route| route.proxy)).collect();
+        all.into_iter().collect()
+    }
+
+    /// Returns whether the traffic of the browser is not simply direct.
+    #[must_use]
+    pub fn directs_traffic(&self) -> bool {
+        self.proxy.is_some() || self.network.is_some()
     }
 }
 

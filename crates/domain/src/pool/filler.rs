@@ -284,8 +284,8 @@ impl PoolFiller {
         if row.is_none_or(|row| row.state != BrowserState::Warming) {
             return Err(WarmError::NotWanted);
         }
-        if launch.shape.proxy.is_some() {
-            self.deps.proxies.send(launch.id, launch.shape.proxy).await.map_err(EngineError::from)?;
+        if launch.shape.directs_traffic() {
+            self.deps.proxies.send(launch.id, &launch.shape).await.map_err(EngineError::from)?;
         }
         self.deps.engine.start(launch).await?;
         match self.deps.pools.ready(launch.id, self.deps.clock.now()).await? {

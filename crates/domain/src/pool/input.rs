@@ -4,9 +4,11 @@ use serde_json::{Map, Value};
 
 use super::PoolConfig;
 use crate::browser::{BrowserPolicy, BrowserRegion, Memory, StartUrl, Viewport};
+use crate::error::UseCaseError;
 use crate::extension::references;
-use crate::field::{FieldCode, Fields, InvalidValue, within};
+use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::name::SlugName;
+use crate::network::{Network, NetworkRequest, NewNetwork, StaleNetwork};
 use crate::reference::Reference;
 use crate::session::{ViewportRequest, shape, timeout_seconds};
 use crate::telemetry;
@@ -46,6 +48,8 @@ pub struct PoolRequest {
     pub profile: Option<Reference>,
     /// A proxy of the project, by id or name. Empty clears.
     pub proxy: Option<String>,
+    /// The network configuration; an empty one clears.
+    pub network: Option<NetworkRequest>,
     /// Extensions of the project, in the order they are loaded; empty clears.
     pub extensions: Option<Vec<Reference>>,
 }
@@ -57,9 +61,20 @@ pub struct PoolUpdateRequest {
     pub input: PoolRequest,
     /// Whether idle browsers of the old configuration are destroyed at once.
     pub discard_all_idle: bool,
+    /// The network configuration that the pool must have; an empty one: none.
+    pub expected_network: Option<NetworkRequest>,
 }
 
 use crate::session::Refusal;
+
+impl PoolUpdateRequest {
+    /// Checks that a pool has the expected network configuration. Proxies are compared by their ids.
+    pub(super) fn check_expected(&self, stored: Option<&Network>) -> Result<(), UseCaseError<StaleNetwork>> {
+        let Some(expected) = &self.expected_network else { return Ok(()) };
+        let expected = expected.parse().map_err(|bad| InvalidInput::of("expected_network", bad))?;
+        if expected.describes(stored) { Ok(()) } else { Err(StaleNetwork.into()) }
+    }
+}
 
 impl PoolRequest {
     /// Returns the profile to load; `None` if none is named or the present one is cleared.
@@ -84,7 +99,14 @@ impl PoolRequest {
         fields.take_optional("region", self.region.as_deref(), BrowserRegion::parse);
         fields.take_optional("profile", self.requested_profile(), Reference::parse);
         references(self.extensions.as_deref().unwrap_or_default(), fields);
+        fields.take_optional("network", self.network.as_ref(), NetworkRequest::parse);
         name
+    }
+
+    /// Returns the checked network configuration; `None` if the request has none.
+    pub(super) fn requested_network(&self) -> Result<Option<NewNetwork>, InvalidInput> {
+        let parsed = self.network.as_ref().map(NetworkRequest::parse).transpose();
+        parsed.map_err(|bad| InvalidInput::of("network", bad))
     }
 
     /// Returns the name and configuration of a new pool.

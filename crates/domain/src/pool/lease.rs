@@ -24,7 +24,8 @@ use crate::ids::{PoolId, SessionId, TicketId};
 use crate::name::LabelName;
 use crate::profile::{LoadedProfile, ProfileRequest};
 use crate::session::{
-    EndSessionError, IdOrName, Session, SessionEvent, Sessions, Tags, UpdateSessionError, UseSessionError, hand_out,
+    EndSessionError, IdOrName, Session, SessionEvent, Sessions, Tags, UpdateSessionError, UseSessionError,
+    check_start_url, hand_out,
 };
 use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
@@ -176,6 +177,7 @@ impl Leases {
             None => finding.await,
         };
         let pool = found?.ok_or_else(|| not_found(which))?;
+        check_start_url(&pool.config.shape, lease.start_url.as_ref())?;
         lease.telemetry = merged_capture(&input, &pool)?;
         lease.profile = self.lease_profile(scope, &input, &pool).await?;
         if let Some(session) = self.lease_idle(&pool, which, &mut lease).await? {

@@ -28,4 +28,4 @@ pub use ports::{
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockPoolRepository, MockTicketNotifier, MockWaitQueue, MockWaiter};
-pub use service::{BrowsersLeased, DeletePoolError, PoolDeps, Pools};
+pub use service::{BrowsersLeased, DeletePoolError, PoolDeps, Pools, UpdatePoolError};

@@ -13,11 +13,14 @@ use crate::error::{NameTaken, NotFound, SpecificError, UseCaseError};
 use crate::extension::{ExtensionRepository, resolve};
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{ExtensionId, NodeId, PoolId, ProxyId};
+use crate::network::{Network, NewNetwork, StaleNetwork};
 use crate::page::{Listed, Page};
 use crate::profile::{LoadedProfile, SessionProfiles};
 use crate::proxy::ProxyRouting;
 use crate::reference::Reference;
-use crate::session::{EndSessionError, IdOrName, NotSupported, PoolWake, SessionEvent, SessionRepository, Sessions};
+use crate::session::{
+    EndSessionError, IdOrName, NotSupported, PoolWake, SessionEvent, SessionRepository, Sessions, check_start_url,
+};
 use crate::store_error::StoreError;
 
 /// The ports of the use cases of pools.
@@ -54,6 +57,11 @@ pub struct PoolDeps {
     /// The maximum of pools of a project.
     pub max_pools: u32,
 }
+
+/// The error of changing a pool.
+pub type UpdatePoolError = UseCaseError<StaleNetwork>;
+
+impl SpecificError for StaleNetwork {}
 
 /// The error of deleting a pool.
 pub type DeletePoolError = UseCaseError<BrowsersLeased>;
@@ -96,12 +104,15 @@ impl Pools {
         let proxy = input.proxy.clone();
         let profile = input.requested_profile().cloned();
         let (region, memory) = (input.requested_region(), input.requested_memory());
+        let network = input.requested_network();
         let (name, mut config) = input.parse()?;
         self.deps.installation.check_region(region)?;
         self.set_memory(&mut config, memory)?;
         config.shape.extensions = self.extensions(scope, &requested).await?;
         config.shape.proxy = self.proxy(scope, proxy.as_deref().unwrap_or_default()).await?;
         config.shape.profile = self.profile(scope, profile.as_ref()).await?;
+        config.shape.network = self.network(scope, network?).await?;
+        check_start_url(&config.shape, config.start_url.as_ref())?;
         let now = self.deps.clock.now();
         let pool = Pool {
             id: PoolId::mint(self.deps.ids.as_ref()),
@@ -141,6 +152,11 @@ impl Pools {
             return Ok(None);
         }
         self.deps.proxies.resolve(scope, requested).await.map(Some)
+    }
+
+    async fn network(&self, scope: &Scope, requested: Option<NewNetwork>) -> Result<Option<Network>, UseCaseError> {
+        let Some(requested) = requested else { return Ok(None) };
+        self.deps.proxies.resolve_network(scope, &requested).await
     }
 
     async fn profile(
@@ -212,22 +228,23 @@ impl Pools {
     }
 
     /// Changes a pool. Its present and starting browsers keep the old configuration unless `discard_all_idle` is set or
-    /// their memory changes.
+    /// their memory or the allowed hosts change. Leased browsers always keep it.
     ///
     /// # Errors
-    /// See [`UseCaseError`].
+    /// See [`UpdatePoolError`].
     pub async fn update(
         &self,
         scope: &Scope,
         which: &str,
         mut update: PoolUpdateRequest,
-    ) -> Result<(Pool, PoolCounts), UseCaseError> {
+    ) -> Result<(Pool, PoolCounts), UpdatePoolError> {
         scope.writable()?;
         self.sessions.find_destination(scope, &mut update.input.telemetry).await?;
         // This loop ends: each lost race means that another change succeeded.
         loop {
             let found = self.find(scope, which).await?;
             let current = found.ok_or_else(|| not_found(which))?;
+            update.check_expected(current.config.shape.network.as_ref())?;
             let (name, mut config) = update.input.clone().parse_onto(&current.config)?;
             self.deps.installation.check_region(update.input.requested_region())?;
             self.set_memory(&mut config, update.input.requested_memory())?;
@@ -241,6 +258,10 @@ impl Pools {
             if update.input.profile.is_some() {
                 config.shape.profile = self.profile(scope, update.input.requested_profile()).await?;
             }
+            if let Some(requested) = update.input.requested_network()? {
+                config.shape.network = self.network(scope, Some(requested)).await?;
+            }
+            check_start_url(&config.shape, config.start_url.as_ref())?;
             let now = self.deps.clock.now();
             let growth = Growth {
                 allowance: current.growth.allowance.min(config.size),
@@ -257,8 +278,9 @@ impl Pools {
                 PoolStored::Gone => continue,
                 other => self.stored(other, &next)?,
             }
-            // A lease never gets a browser of another size than the pool's.
-            if update.discard_all_idle || is_resized {
+            let allowlist = |pool: &Pool| pool.config.shape.network.as_ref().and_then(|one| one.allowlist.clone());
+            // A lease never gets a browser of another size or with other allowed hosts than the pool's.
+            if update.discard_all_idle || is_resized || allowlist(&next) != allowlist(&current) {
                 self.flush_pool(next.id).await.map_err(|error| error.with_maybe_done(true))?;
             }
             self.deps.wake.wake(next.id);

@@ -6,6 +6,7 @@ use std::fmt;
 use url::Host;
 
 use crate::field::{FieldCode, InvalidValue, check_max_length};
+use crate::network::is_host_name;
 
 /// The maximum number of bypass hosts per proxy.
 pub const MAX_BYPASS_HOSTS: usize = 100;
@@ -40,7 +41,7 @@ impl BypassHost {
             let (stem, below) = text.strip_prefix("*.").map_or((text, false), |stem| (stem, true));
             match Host::parse(stem).map_err(|_| bad())? {
                 // A star is allowed only in the prefix `*.`.
-                Host::Domain(name) if good_name(&name) => {
+                Host::Domain(name) if is_host_name(name.strip_suffix('.').unwrap_or(&name)) => {
                     format!("{}{}", if below { "*." } else { "" }, name.trim_end_matches('.'))
                 }
                 Host::Ipv4(address) if !below => address.to_string(),
@@ -81,15 +82,6 @@ impl fmt::Display for BypassHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
-}
-
-fn good_name(name: &str) -> bool {
-    let name = name.strip_suffix('.').unwrap_or(name);
-    let good = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
-    };
-    !name.is_empty() && name.len() <= MAX_LENGTH && name.split('.').all(good)
 }
 
 #[cfg(test)]

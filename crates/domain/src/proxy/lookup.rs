@@ -27,10 +27,21 @@ pub(super) async fn all(
 ) -> Result<Vec<Proxy>, StoreError> {
     match IdOrName::parse(which) {
         IdOrName::Id(id) => Ok(proxies.find(project, id).await?.into_iter().collect()),
-        // The store cannot search for NUL.
-        IdOrName::Name(name) if name.chars().nth(MAX_NAME).is_some() || name.contains('\0') => Ok(Vec::new()),
-        IdOrName::Name(name) => proxies.named(project, name.trim()).await,
+        IdOrName::Name(name) => named(proxies, project, &name).await,
     }
+}
+
+/// Returns the proxies of a name.
+pub(super) async fn named(
+    proxies: &dyn ProxyRepository,
+    project: ProjectId,
+    name: &str,
+) -> Result<Vec<Proxy>, StoreError> {
+    // The store cannot search for NUL.
+    if name.chars().nth(MAX_NAME).is_some() || name.contains('\0') {
+        return Ok(Vec::new());
+    }
+    proxies.named(project, name.trim()).await
 }
 
 /// Returns the only proxy that an id or a name means.

@@ -8,6 +8,7 @@ mod lookup;
 mod model;
 mod ports;
 mod routing;
+mod selection;
 mod service;
 mod upstream;
 
@@ -20,10 +21,12 @@ pub use lookup::{AmbiguousName, UseProxyError};
 pub use model::{OwnProxy, Proxy, ProxyConfig, ProxyFailure, ProxyProtocol, ProxyStatus, ProxyType};
 pub use ports::{
     CheckOutcome, NoProxies, NoRoutes, OpenProxy, ProxyChecked, ProxyDeleted, ProxyDialer, ProxyFilter,
-    ProxyRepository, ProxyRoutes, ProxyStored, Route,
+    ProxyRepository, ProxyRoutes, ProxyStored, Route, TrafficPolicy,
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockProxyDialer, MockProxyRepository, MockProxyRoutes};
 pub use routing::{OpenError, ProxyRouting, RouteError};
+pub(crate) use selection::selected;
+pub use selection::{ProxyMode, ProxySelection, SelectedProxy};
 pub use service::{Proxies, ProxyDeps};
 pub use upstream::{BadUpstream, ProxyGateways, Upstream};

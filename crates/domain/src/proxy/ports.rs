@@ -12,6 +12,7 @@ use url::Url;
 use super::{CaBundle, Proxy, ProxyFailure, ProxyProtocol, ProxyStatus};
 use crate::ids::{BrowserId, ProjectId, ProxyId};
 use crate::name::LabelName;
+use crate::network::{Allowlist, Network};
 use crate::organization::{Limit, LimitExceeded};
 use crate::page::{Listed, Page};
 use crate::sealing::KeyId;
@@ -158,12 +159,33 @@ pub enum Route {
     Nowhere,
 }
 
+/// What a browser's traffic may reach, and by which route.
+#[derive(Clone, Debug)]
+pub struct TrafficPolicy {
+    /// The route of the traffic for which the network configuration selects no proxy.
+    pub route: Route,
+    /// The network configuration, with private hosts that the operator lends only.
+    pub network: Option<Network>,
+    /// The routes of the network configuration's proxy routes, in their order.
+    pub proxy_routes: Vec<Route>,
+}
+
+impl From<Route> for TrafficPolicy {
+    fn from(route: Route) -> Self {
+        Self { route, network: None, proxy_routes: Vec::new() }
+    }
+}
+
 /// The port to the routes of this node's browsers.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 pub trait ProxyRoutes: Send + Sync {
-    /// Sets the route of a browser for new connections, also before the browser starts. It is valid until
-    /// [`forget`](Self::forget).
-    fn set(&self, browser: BrowserId, route: Route);
+    /// Sets the policy of a browser's traffic, also before the browser starts. It is valid until
+    /// [`forget`](Self::forget). Open tunnels are closed.
+    fn set(&self, browser: BrowserId, policy: TrafficPolicy);
+
+    /// Changes the allowlist of a browser whose policy is set. Only connections to hosts that are no longer allowed are
+    /// closed.
+    fn set_allowlist(&self, browser: BrowserId, allowlist: Option<Allowlist>);
 
     /// Removes the route of a browser that has ended.
     fn forget(&self, browser: BrowserId);
@@ -229,7 +251,9 @@ impl ProxyRepository for NoProxies {
 pub struct NoRoutes;
 
 impl ProxyRoutes for NoRoutes {
-    fn set(&self, _: BrowserId, _: Route) {}
+    fn set(&self, _: BrowserId, _: TrafficPolicy) {}
+
+    fn set_allowlist(&self, _: BrowserId, _: Option<Allowlist>) {}
 
     fn forget(&self, _: BrowserId) {}
 }

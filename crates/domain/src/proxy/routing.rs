@@ -5,13 +5,16 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::lookup;
+use super::selection::referenced;
 use super::{
     NoProxies, NoRoutes, OpenProxy, Proxy, ProxyConfig, ProxyGateways, ProxyRepository, ProxyRoutes, ProxyType, Route,
+    SelectedProxy, TrafficPolicy,
 };
 use crate::access::Scope;
-use crate::browser::{EngineError, EngineFault};
+use crate::browser::{EngineError, EngineFault, Shape};
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
-use crate::ids::{BrowserId, ProxyId};
+use crate::ids::{BrowserId, ProjectId, ProxyId};
+use crate::network::{Allowlist, LentHosts, Network, NewNetwork, PrivateHost, ProxyRoute};
 use crate::permission::{Kind, Verb};
 use crate::sealing::{KeyId, SealError, Sealer};
 use crate::store_error::StoreError;
@@ -64,6 +67,7 @@ pub struct ProxyRouting {
     sealer: Arc<dyn Sealer>,
     routes: Arc<dyn ProxyRoutes>,
     upstreams: Arc<ProxyGateways>,
+    lent: Arc<LentHosts>,
 }
 
 impl ProxyRouting {
@@ -75,7 +79,13 @@ impl ProxyRouting {
         routes: Arc<dyn ProxyRoutes>,
         upstreams: Arc<ProxyGateways>,
     ) -> Self {
-        Self { proxies, sealer, routes, upstreams }
+        Self { proxies, sealer, routes, upstreams, lent: Arc::default() }
+    }
+
+    /// Replaces the private hosts that the operator lends to projects. Default: none.
+    #[must_use]
+    pub fn with_lent_hosts(self, lent: LentHosts) -> Self {
+        Self { lent: Arc::new(lent), ..self }
     }
 
     /// Creates the routing for an installation without proxies.
@@ -94,46 +104,133 @@ impl ProxyRouting {
         scope: &Scope,
         which: &str,
     ) -> Result<ProxyId, E> {
-        let found = lookup::all(&*self.proxies, scope.project_id(), which).await?;
-        let bad = match found.as_slice() {
-            [proxy] => match scope.allow(Verb::Use, scope.target(Kind::Proxies, proxy.id.ulid())) {
-                Ok(()) => return Ok(proxy.id),
-                Err(refused) => refused,
-            },
-            [] => InvalidValue::new(FieldCode::ReferenceNotFound, "there is no such proxy"),
-            _ => InvalidValue::new(FieldCode::Ambiguous, "several proxies bear the name; give the id of one"),
-        };
-        Err(InvalidInput::of("proxy_id", bad).into())
+        let selected = SelectedProxy::IdOrName(which.to_owned());
+        let found = self.find(scope, &selected).await?;
+        found.map_err(|bad| InvalidInput::of(selected.field(), bad).into())
     }
 
-    /// Returns the route through the proxy, or the direct one.
+    /// Resolves the proxy that a session selects; `None` for a direct connection.
     ///
     /// # Errors
-    /// See [`RouteError`].
-    pub async fn prepare(&self, proxy: Option<ProxyId>) -> Result<Route, RouteError> {
-        match proxy {
-            None => Ok(Route::Direct),
-            Some(id) => self.open(id).await.map(|proxy| Route::Through(Arc::new(proxy))),
+    /// As [`resolve`](Self::resolve), for the field that selects the proxy.
+    pub async fn select<E: From<InvalidInput> + From<StoreError>>(
+        &self,
+        scope: &Scope,
+        selected: &SelectedProxy,
+    ) -> Result<Option<ProxyId>, E> {
+        if *selected == SelectedProxy::Direct {
+            return Ok(None);
         }
+        let found = self.find(scope, selected).await?;
+        found.map(Some).map_err(|bad| InvalidInput::of(selected.field(), bad).into())
     }
 
-    /// Sets the route of a browser.
-    pub fn set(&self, browser: BrowserId, route: Route) {
-        self.routes.set(browser, route);
+    async fn find(&self, scope: &Scope, selected: &SelectedProxy) -> Result<Result<ProxyId, InvalidValue>, StoreError> {
+        let project = scope.project_id();
+        let found = match selected {
+            SelectedProxy::IdOrName(text) => lookup::all(&*self.proxies, project, text).await?,
+            SelectedProxy::Id(text) => match text.parse::<ProxyId>() {
+                Ok(id) => self.proxies.find(project, id).await?.into_iter().collect(),
+                Err(_) => Vec::new(),
+            },
+            SelectedProxy::Name(text) => lookup::named(&*self.proxies, project, text).await?,
+            SelectedProxy::Direct => Vec::new(),
+        };
+        Ok(match found.as_slice() {
+            [proxy] => scope.allow(Verb::Use, scope.target(Kind::Proxies, proxy.id.ulid())).map(|()| proxy.id),
+            [] => Err(InvalidValue::new(FieldCode::ReferenceNotFound, "there is no such proxy")),
+            _ => {
+                let several = "several proxies bear the name; give the id of one";
+                Err(InvalidValue::new(FieldCode::Ambiguous, several))
+            }
+        })
     }
 
-    /// Routes a browser through the proxy, or directly. After an error the browser has no connection.
+    /// Resolves a network configuration: the proxies of its routes, and whether the operator lends its private hosts
+    /// to the project. Returns `None` for an empty one.
+    ///
+    /// # Errors
+    /// `reference_not_found` or `ambiguous` for a proxy, `not_allowed` for a private host, below the field `network`;
+    /// the error of the store.
+    pub async fn resolve_network<E: From<InvalidInput> + From<StoreError>>(
+        &self,
+        scope: &Scope,
+        requested: &NewNetwork,
+    ) -> Result<Option<Network>, E> {
+        let project = scope.project_id();
+        let mut refused = self.check_lent(project, requested.private_hosts.as_deref().unwrap_or_default());
+        let mut routes = Vec::new();
+        for (n, (hosts, reference)) in requested.proxy_routes.as_deref().unwrap_or_default().iter().enumerate() {
+            let found = match referenced(reference) {
+                Some(selected) => self.find(scope, &selected).await?,
+                None => Err(InvalidValue::new(FieldCode::Required, "needs an id or a name")),
+            };
+            match found {
+                Ok(proxy) => routes.push(ProxyRoute { hosts: hosts.clone(), proxy }),
+                Err(bad) => refused.push(bad.of("proxy").of(n).of("proxy_routes")),
+            }
+        }
+        InvalidValue::any(refused).map_err(|bad| InvalidInput::of("network", bad))?;
+        let network = Network {
+            allowlist: requested.allowlist(),
+            private_hosts: requested.private_hosts(project),
+            proxy_routes: requested.proxy_routes.as_ref().map(|_| routes),
+        };
+        Ok(Some(network).filter(|network| !network.is_empty()))
+    }
+
+    /// Returns the refusals of the private hosts that the operator does not lend to the project.
+    fn check_lent(&self, project: ProjectId, hosts: &[PrivateHost]) -> Vec<InvalidValue> {
+        let not_lent = hosts.iter().enumerate().filter(|(_, host)| !self.lent.lends(project, host));
+        let refusal = |n: usize| {
+            InvalidValue::new(FieldCode::NotAllowed, "is not lent to this project by the operator")
+                .of(n)
+                .of("private_hosts")
+        };
+        not_lent.map(|(n, _)| refusal(n)).collect()
+    }
+
+    /// Returns the policy for the traffic of a browser of this shape.
     ///
     /// # Errors
     /// See [`RouteError`].
-    pub async fn send(&self, browser: BrowserId, proxy: Option<ProxyId>) -> Result<(), RouteError> {
-        match self.prepare(proxy).await {
-            Ok(route) => {
-                self.set(browser, route);
+    pub async fn prepare(&self, shape: &Shape) -> Result<TrafficPolicy, RouteError> {
+        let route = match shape.proxy {
+            None => Route::Direct,
+            Some(id) => self.open(id).await?,
+        };
+        let network = shape.network.clone().map(|network| network.with_lent_hosts_only(&self.lent));
+        let routed = network.as_ref().and_then(|network| network.proxy_routes.clone()).unwrap_or_default();
+        let mut proxy_routes = Vec::new();
+        for selected in routed {
+            proxy_routes.push(self.open(selected.proxy).await?);
+        }
+        Ok(TrafficPolicy { route, network, proxy_routes })
+    }
+
+    /// Sets the policy of a browser's traffic.
+    pub fn set(&self, browser: BrowserId, policy: TrafficPolicy) {
+        self.routes.set(browser, policy);
+    }
+
+    /// Changes the allowlist of a browser whose policy is set.
+    pub fn set_allowlist(&self, browser: BrowserId, allowlist: Option<Allowlist>) {
+        self.routes.set_allowlist(browser, allowlist);
+    }
+
+    /// Applies the proxy and the network configuration of a shape to a browser. After an error the browser has no
+    /// connection.
+    ///
+    /// # Errors
+    /// See [`RouteError`].
+    pub async fn send(&self, browser: BrowserId, shape: &Shape) -> Result<(), RouteError> {
+        match self.prepare(shape).await {
+            Ok(policy) => {
+                self.set(browser, policy);
                 Ok(())
             }
             Err(error) => {
-                self.set(browser, Route::Nowhere);
+                self.set(browser, Route::Nowhere.into());
                 Err(error)
             }
         }
@@ -144,9 +241,9 @@ impl ProxyRouting {
         self.routes.forget(browser);
     }
 
-    async fn open(&self, id: ProxyId) -> Result<OpenProxy, RouteError> {
+    async fn open(&self, id: ProxyId) -> Result<Route, RouteError> {
         let proxy = self.proxies.find_any(id).await?.ok_or(RouteError::Gone(id))?;
-        Ok(open(&proxy, &*self.sealer, &self.upstreams)?)
+        Ok(Route::Through(Arc::new(open(&proxy, &*self.sealer, &self.upstreams)?)))
     }
 }
 

@@ -12,7 +12,9 @@ use crate::extension::references;
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::InvocationId;
 use crate::name::LabelName;
+use crate::network::{AllowlistChange, AllowlistUpdateRequest, NetworkRequest, NewNetwork};
 use crate::profile::ProfileRequest;
+use crate::proxy::{ProxySelection, SelectedProxy, selected};
 use crate::reference::Reference;
 use crate::telemetry;
 
@@ -124,6 +126,10 @@ pub struct SessionRequest {
     pub profile: Option<ProfileRequest>,
     /// The proxy of the project, by id or name. Default: none.
     pub proxy: Option<String>,
+    /// The way of the traffic, in place of `proxy`.
+    pub proxy_selection: Option<ProxySelection>,
+    /// The network configuration. Default: none.
+    pub network: Option<NetworkRequest>,
     /// The extensions of the project, in the order of loading.
     pub extensions: Vec<Reference>,
     /// The id of an invocation of the project that has not ended. Default: none.
@@ -143,8 +149,10 @@ pub struct NewSession {
     pub profile: Option<ProfileRequest>,
     /// The extensions, resolved when the session is created.
     pub extensions: Vec<Reference>,
-    /// The id or name of the proxy, resolved when the session is created.
-    pub proxy: Option<String>,
+    /// The proxy, resolved when the session is created.
+    pub proxy: Option<SelectedProxy>,
+    /// The network configuration, resolved when the session is created.
+    pub network: Option<NewNetwork>,
     /// The name.
     pub name: Option<LabelName>,
     /// The idle timeout in seconds.
@@ -205,6 +213,7 @@ pub fn shape(
         profile: None,
         memory: None,
         location: Location::default(),
+        network: None,
     }
 }
 
@@ -247,6 +256,8 @@ impl SessionRequest {
         let region = fields.take_optional("region", self.region.as_deref(), BrowserRegion::parse);
         fields.take_optional("profile", self.profile.as_ref(), |profile| profile.which.parse());
         references(&self.extensions, &mut fields);
+        let proxy = selected(&mut fields, self.proxy_selection.as_ref(), self.proxy.map(Some));
+        let network = fields.take_optional("network", self.network.as_ref(), NetworkRequest::parse);
         let tags = fields.take_optional("tags", self.tags, Tags::parse);
         let capture = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
         let invocation = fields.take_optional("invocation_id", self.invocation, |text| {
@@ -260,7 +271,8 @@ impl SessionRequest {
             region,
             profile: self.profile,
             extensions: self.extensions,
-            proxy: self.proxy,
+            proxy,
+            network,
             name,
             timeout_seconds: timeout.unwrap_or(60),
             start_url,
@@ -293,6 +305,12 @@ pub struct SessionUpdateRequest {
     pub start_url: Option<String>,
     /// The change of the time zone and the locale, before the URL is opened.
     pub location: Option<LocationRequest>,
+    /// The new way of the traffic, in place of `proxy` and `disable_default_proxy`.
+    pub proxy_selection: Option<ProxySelection>,
+    /// Whether the session connects directly without the installation's proxy. There is no such proxy.
+    pub disable_default_proxy: Option<bool>,
+    /// The change of the allowed hosts.
+    pub network: Option<AllowlistUpdateRequest>,
 }
 
 /// The checked request to change a session. `None` leaves a value unchanged.
@@ -304,8 +322,10 @@ pub struct SessionUpdate {
     pub tags: Option<Tags>,
     /// The new viewport, and whether it may change during a live view or a recording.
     pub viewport: Option<(Viewport, bool)>,
-    /// The new proxy, by id or name, resolved when the session is changed; `Some(None)` removes it.
-    pub proxy: Option<Option<String>>,
+    /// The new proxy, resolved when the session is changed.
+    pub proxy: Option<SelectedProxy>,
+    /// The change of the allowed hosts.
+    pub allowlist: Option<AllowlistChange>,
     /// The profile to load, resolved when the session is changed.
     pub profile: Option<ProfileRequest>,
     /// The change of the telemetry configuration, applied to the current capture.
@@ -334,12 +354,20 @@ impl SessionUpdateRequest {
         let location = fields.take_optional("location", self.location, |location| location.parse());
         // The result depends on the current capture, but a contradiction within the request is found here.
         fields.take("telemetry", telemetry::check_change(self.telemetry.as_ref()));
+        let proxy_id = self.proxy.map(|proxy| proxy.filter(|text| !text.is_empty()));
+        let proxy = selected(&mut fields, self.proxy_selection.as_ref(), proxy_id);
+        if self.proxy_selection.is_some() && self.disable_default_proxy.is_some() {
+            let message = "takes the place of disable_default_proxy";
+            fields.refuse("proxy", InvalidValue::new(FieldCode::MutuallyExclusive, message));
+        }
+        let allowlist = self.network.and_then(|network| network.parse(&mut fields));
         fields.finish()?;
         Ok(SessionUpdate {
             name,
             tags,
             viewport: viewport.map(|size| (size, self.force_viewport)),
-            proxy: self.proxy.map(|proxy| proxy.filter(|text| !text.is_empty())),
+            proxy,
+            allowlist,
             profile: self.profile,
             telemetry: self.telemetry,
             start_url,

@@ -17,10 +17,10 @@ pub use model::{EndReason, IdOrName, LoginRuns, PoolRef, Session, SessionState, 
 pub use ports::{CleanupWake, Connections, Created, PoolWake, SessionFilter, SessionRepository};
 #[cfg(feature = "mocks")]
 pub use ports::{MockCleanupWake, MockConnections, MockPoolWake, MockSessionRepository};
-pub(crate) use service::hand_out;
 pub use service::{
     CreateSessionError, EndSessionError, SessionDeps, Sessions, StartFailed, UpdateSessionError, UseSessionError,
 };
+pub(crate) use service::{check_start_url, hand_out};
 pub use transitions::{SessionEvent, SessionRefused};
 
 /// The time after a session's end in which saving its data is retried while the storage fails.

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use super::{EndReason, IdOrName, Session, SessionUpdate, StatusFilter};
 use crate::browser::{Browser, BrowserRegion, Location, Viewport};
 use crate::ids::{BrowserId, InvocationId, NodeId, OrganizationId, PoolId, ProjectId, ProxyId, SessionId};
+use crate::network::{AllowlistChange, AllowlistError, Network};
 use crate::organization::LimitExceeded;
 use crate::page::{Listed, Page};
 use crate::profile::LoadedProfile;
@@ -108,6 +109,15 @@ pub trait SessionRepository: Send + Sync {
 
     /// Stores the location of an active session and of its browser. Returns `false` if the session is no longer active.
     async fn set_location(&self, id: SessionId, location: Location) -> Result<bool, StoreError>;
+
+    /// Stores the [change](Network::changed) of the allowed hosts of an active session and of its browser, in one
+    /// transaction with reading them. Returns the changed configuration or the refusal of the change, `None` if the
+    /// session is no longer active.
+    async fn change_allowlist(
+        &self,
+        id: SessionId,
+        change: &AllowlistChange,
+    ) -> Result<Option<Result<Network, AllowlistError>>, StoreError>;
 
     /// Stores the telemetry capture of an active session. Returns `false` if the session is no longer active.
     async fn set_telemetry(&self, id: SessionId, telemetry: Option<Capture>) -> Result<bool, StoreError>;

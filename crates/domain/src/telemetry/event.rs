@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 
 use super::Category;
 use crate::ids::{ProfileId, ProfileVersionId};
+use crate::network::DeniedRequest;
 use crate::proxy::ProxyFailure;
 use crate::storage::StorageLimit;
 
@@ -142,6 +143,21 @@ impl Event {
         let data = [("error_code", "proxy_error"), ("proxy_failure", failure.as_str())];
         let data = data.map(|(name, value)| (name.to_owned(), value.into()));
         Self::ours(Category::Network, "network_proxy_failed", at, None, Some(data))
+    }
+
+    /// Creates the event of a request that the network configuration of its session refused; `request` identifies the
+    /// event.
+    #[must_use]
+    pub fn network_denied(at: OffsetDateTime, denied: &DeniedRequest, request: &str) -> Self {
+        let data = [
+            ("code", "network_policy_denied".into()),
+            ("request_id", request.into()),
+            ("status", 403_u16.into()),
+            ("method", denied.method.as_str().into()),
+            ("url", denied.url().into()),
+        ];
+        let data = data.map(|(name, value): (&str, Value)| (name.to_owned(), value));
+        Self::ours(Category::Network, "proxy_error", at, None, Some(data))
     }
 
     /// Creates the event of a profile version that replaced a version from which the session was not started. The

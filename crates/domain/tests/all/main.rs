@@ -12,6 +12,7 @@ mod leases;
 mod leases_ahead;
 mod login_flows;
 mod login_hosts;
+mod network;
 mod permissions;
 mod plan;
 mod pools;

@@ -399,7 +399,7 @@ async fn updated(before: Pool, input: PoolRequest) -> Result<Pool, Vec<(String, 
     world.pools.expect_replace().returning(|_, _, _| Ok(PoolStored::Yes));
     world.pools.expect_counts().returning(|_| Ok(Default::default()));
     world.wake.expect_wake().return_const(());
-    let update = PoolUpdateRequest { input, discard_all_idle: false };
+    let update = PoolUpdateRequest { input, ..PoolUpdateRequest::default() };
     match world.build().pools.update(&scope(), "x", update).await {
         Ok((pool, _)) => Ok(pool),
         Err(casement_domain::UseCaseError::Invalid(bad)) => {

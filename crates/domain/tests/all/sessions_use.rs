@@ -306,8 +306,8 @@ async fn of_two_proxies_at_once_traffic_leaves_through_the_one_that_was_stored_l
     let sent = Arc::new(Mutex::new(Vec::new()));
     let mut routes = MockProxyRoutes::new();
     let seen = sent.clone();
-    routes.expect_set().returning(move |_, route| {
-        let Route::Through(proxy) = route else { panic!("{route:?}") };
+    routes.expect_set().returning(move |_, policy| {
+        let Route::Through(proxy) = policy.route else { panic!("{policy:?}") };
         seen.lock().push(proxy.host.clone());
     });
     let routing = ProxyRouting::new(Arc::new(proxies), Arc::new(PlainSealer), Arc::new(routes), Arc::default());

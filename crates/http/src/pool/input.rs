@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use crate::{
     error::ApiError,
+    network::NetworkInput,
     session::{Reference, Telemetry, ViewportInput, checked, config_request, policy},
 };
 
@@ -39,6 +40,10 @@ pub(crate) struct PoolInput {
     memory: Option<String>,
     /// The region: `us-east`, `us-west`, `eu-west` or `ap-southeast`. Only the installation's own is accepted.
     region: Option<String>,
+    /// What the browsers may reach. On update, `{}` removes it; changed `allowed_hosts` replace idle browsers at once.
+    network: Option<NetworkInput>,
+    /// On update: the network configuration that the pool must have, with ids of proxies; `{}` for none.
+    expected_network: Option<NetworkInput>,
     /// Extensions of the project, loaded in this order. On update, `[]` removes them.
     extensions: Option<Vec<Reference>>,
     /// Size of the display. Default: 1920 × 1080.
@@ -66,14 +71,15 @@ impl PoolInput {
 
     /// # Errors
     /// Returns `invalid_input` if a field is refused that the domain does not have.
-    pub(super) fn update(self) -> Result<pool::PoolUpdateRequest, ApiError> {
+    pub(super) fn update(mut self) -> Result<pool::PoolUpdateRequest, ApiError> {
+        let expected_network = self.expected_network.take().map(Into::into);
         let discard_all_idle = self.discard_all_idle.unwrap_or(false);
         let mut fields = Fields::new();
         // The old configuration of the pool is not known here, but its fields follow the rules of a new pool, which
         // requires only a size.
         let as_new = |input: pool::PoolRequest| pool::PoolRequest { size: input.size.or(Some(1)), ..input }.parse();
         let input = self.common(&mut fields);
-        Ok(pool::PoolUpdateRequest { input: checked(input, fields, as_new)?, discard_all_idle })
+        Ok(pool::PoolUpdateRequest { input: checked(input, fields, as_new)?, discard_all_idle, expected_network })
     }
 
     fn common(self, fields: &mut Fields) -> pool::PoolRequest {
@@ -94,6 +100,7 @@ impl PoolInput {
             refresh_on_profile_update: self.refresh_on_profile_update,
             profile: self.profile.map(Into::into),
             proxy: self.proxy_id,
+            network: self.network.map(Into::into),
             extensions: self.extensions.map(|all| all.into_iter().map(Into::into).collect()),
         }
     }

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::Moment,
+    network::NetworkBody,
     session::{Captured, Viewport},
 };
 
@@ -66,6 +67,9 @@ struct Config {
     /// The proxy of its browsers.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_id: Option<String>,
+    /// What its browsers may reach.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<NetworkBody>,
     /// Extensions in the order they are loaded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
@@ -117,6 +121,7 @@ impl PoolBody {
                 profile: config.shape.profile.map(|profile| Resolved::to(profile.id)),
                 refresh_on_profile_update: config.shape.profile.map(|_| config.refresh_on_profile_update),
                 proxy_id: config.shape.proxy.map(|id| id.to_string()),
+                network: config.shape.network.map(NetworkBody::of_pool),
                 extensions: config.shape.extensions.iter().map(Resolved::to).collect(),
                 start_url: config.start_url.map(|url| url.as_str().to_owned()),
                 telemetry: config.telemetry.map(Captured::from),

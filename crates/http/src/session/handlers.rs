@@ -44,7 +44,9 @@ impl Api {
             let loaded = session.shape.profile;
             let profile = profiles.iter().find(|profile| loaded.is_some_and(|loaded| loaded.id == profile.id));
             let urls = Urls::for_caller(&self.public_url, &self.services.tokens, &session, scope);
-            SessionBody::new(session, profile.cloned(), &urls, (installation, now))
+            let browser = session.browser.filter(|_| session.shape.network.is_some());
+            let denied = browser.map(|browser| self.services.denied_requests.of(browser)).unwrap_or_default();
+            SessionBody::new(session, (profile.cloned(), denied), &urls, (installation, now))
         };
         Ok(sessions.into_iter().map(record).collect())
     }

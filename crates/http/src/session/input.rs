@@ -18,6 +18,7 @@ use crate::{
     error::ApiError,
     from_fields::{from_fields, option},
     json::nullable,
+    network::{NetworkInput, NetworkUpdate, ProxyInput},
 };
 
 /// A session to create. Every field is optional.
@@ -46,6 +47,10 @@ pub(crate) struct CreateBrowser {
     pub(crate) region: Option<String>,
     /// A proxy of the project, by id or name.
     pub(crate) proxy_id: Option<String>,
+    /// The way of the traffic, in place of `proxy_id`. Default: directly.
+    pub(crate) proxy: Option<ProxyInput>,
+    /// What the browser may reach. Default: what the operator allows for all sessions.
+    pub(crate) network: Option<NetworkInput>,
     /// Extensions of the project, loaded in this order.
     pub(crate) extensions: Option<Vec<Reference>>,
     /// The size of the display. Default: 1920 × 1080.
@@ -262,6 +267,8 @@ impl CreateBrowser {
             region: self.region,
             profile: self.profile.map(Into::into),
             proxy: self.proxy_id,
+            proxy_selection: self.proxy.map(Into::into),
+            network: self.network.map(Into::into),
             extensions: self.extensions.unwrap_or_default().into_iter().map(Into::into).collect(),
             invocation: self.invocation_id,
         };
@@ -284,12 +291,12 @@ pub(crate) struct UpdateBrowser {
     #[serde(default, deserialize_with = "nullable")]
     #[schema(value_type = Option<String>)]
     proxy_id: Option<Option<String>>,
-    /// Whether a stealth session connects directly, without the installation's proxy.
-    #[expect(
-        dead_code,
-        reason = "only its type is checked: there is no such proxy, so every session connects directly"
-    )]
+    /// Whether a stealth session connects directly, without the installation's proxy. There is no such proxy.
     disable_default_proxy: Option<bool>,
+    /// The way of the traffic for new connections, in place of `proxy_id` and `disable_default_proxy`.
+    proxy: Option<ProxyInput>,
+    /// The change of the allowed hosts. Connections to hosts that are no longer allowed are closed.
+    network: Option<NetworkUpdate>,
     /// The profile to load, if none is loaded yet.
     profile: Option<Profile>,
     /// The time zone and the locale of pages and workers. Another one restarts the browser with its pages, and ends
@@ -317,6 +324,9 @@ impl UpdateBrowser {
             proxy: self.proxy_id,
             start_url: self.start_url,
             location: self.location.map(Into::into),
+            proxy_selection: self.proxy.map(Into::into),
+            disable_default_proxy: self.disable_default_proxy,
+            network: self.network.map(Into::into),
         };
         checked(request, fields, SessionUpdateRequest::parse)
     }

@@ -45,7 +45,7 @@ pub(crate) fn operations(api: &mut Operations) {
         .returns::<SessionBody>()
         .refuses([
             ("400", "A field breaks a rule, or this installation does not support it"),
-            ("409", "The name is taken, or somebody watches the session"),
+            ("409", "The name is taken, somebody watches the session, or the allowed hosts have another revision"),
         ])
         .fails("The browser or the database cannot be reached");
     api.delete("/browsers/{id_or_name}", "delete_browser", delete_browser)

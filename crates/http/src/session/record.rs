@@ -6,6 +6,7 @@ use casement_domain::{
     SessionId,
     access::Scope,
     browser::{self, Installation, Locale},
+    network::DeniedRequests,
     permission::{Action, Kind, Target, Verb, Which},
     profile::Profile,
     session::Session,
@@ -19,6 +20,7 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::Moment,
+    network::{NetworkBody, ProxyBody},
     profile::ProfileBody,
     token::{Permission, SessionTokens},
 };
@@ -67,6 +69,11 @@ pub(crate) struct SessionBody {
     /// The id of the proxy of the session's traffic.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_id: Option<String>,
+    /// The way of the session's traffic.
+    proxy: ProxyBody,
+    /// What the browser may reach, if it was created with such a configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<NetworkBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     start_url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -281,7 +288,7 @@ fn limited(permission: Permission, may_use: bool) -> Permission {
 impl SessionBody {
     pub(crate) fn new(
         session: Session,
-        profile: Option<Profile>,
+        (profile, denied): (Option<Profile>, DeniedRequests),
         urls: &Urls<'_>,
         (installation, now): (&Installation, OffsetDateTime),
     ) -> Self {
@@ -309,6 +316,8 @@ impl SessionBody {
             profile_save_changes: session.shape.profile.map(|loaded| loaded.save_changes),
             profile: profile.map(ProfileBody::from),
             proxy_id: session.shape.proxy.map(|id| id.to_string()),
+            proxy: ProxyBody::new(session.shape.proxy.map(|id| id.to_string())),
+            network: session.shape.network.map(|network| NetworkBody::of_session(network, denied)),
             start_url: session.start_url.map(|url| url.as_str().to_owned()),
             browser_policy: session.shape.policy.map(|policy| policy.as_map().clone()),
             tags: session.tags.as_map().clone(),

@@ -23,6 +23,7 @@ mod hostile;
 mod invocations;
 mod keys;
 mod logs;
+mod network;
 mod not_supported;
 mod operational;
 mod policies;

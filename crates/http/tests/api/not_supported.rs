@@ -13,8 +13,6 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
     ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     let api = TestApi::start(ports);
     for (method, path, field, body) in [
-        ("POST", "/browsers", "network", json!({ "network": { "allowed_hosts": ["x.test"] } })),
-        ("POST", "/browsers", "proxy", json!({ "proxy": { "mode": "direct" } })),
         ("POST", "/browsers", "video_memory", json!({ "video_memory": "2GiB" })),
         ("POST", "/browsers", "vaults", json!({ "vaults": [{ "name": "x" }] })),
         (
@@ -23,9 +21,6 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
             "telemetry.browser.control.cdp",
             json!({ "telemetry": { "browser": { "control": { "enabled": true, "cdp": {} } } } }),
         ),
-        ("PATCH", "/browsers/x", "network", json!({ "network": {} })),
-        ("POST", "/browser_pools", "network", json!({ "size": 1, "network": {} })),
-        ("PATCH", "/browser_pools/x", "expected_network", json!({ "expected_network": {} })),
     ] {
         let reply = api.call(method, path, &body.to_string()).await;
         assert_eq!((reply.status, &*reply.code()), (400, "not_supported"), "{method} {path} {body}: {reply}");

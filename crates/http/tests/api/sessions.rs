@@ -52,7 +52,7 @@ async fn a_session_is_created_with_its_whole_record() {
          \"browser_live_view_url\":\"https://casement.test/live/00000000000000000000000001?jwt=…\",\
          \"headless\":false,\"stealth\":false,\"memory\":\"2GiB\",\"region\":\"us-east\",\
          \"location\":{\"locale\":\"en-US\",\"locale_source\":\"default\",\"timezone\":\"UTC\",\"timezone_source\":\"default\"},\"gpu\":false,\"kiosk_mode\":false,\"name\":\"first\",\"timeout_seconds\":60,\
-         \"viewport\":{\"width\":1920,\"height\":1080,\"refresh_rate\":25},\"start_url\":\"https://x.test/\",\
+         \"viewport\":{\"width\":1920,\"height\":1080,\"refresh_rate\":25},\"proxy\":{\"mode\":\"direct\"},\"start_url\":\"https://x.test/\",\
          \"tags\":{\"a\":\"b\"},\"usage\":{\"uptime_ms\":0}}"
     );
 }
@@ -64,9 +64,18 @@ async fn an_empty_body_creates_a_session_with_defaults() {
     assert_eq!(reply.status, 201);
     let record = reply.json();
     assert_eq!((&record["headless"], &record["timeout_seconds"]), (&json!(false), &json!(60)));
-    for absent in
-        ["name", "tags", "pool", "start_url", "browser_policy", "profile", "proxy_id", "telemetry", "deleted_at"]
-    {
+    for absent in [
+        "name",
+        "tags",
+        "pool",
+        "start_url",
+        "browser_policy",
+        "profile",
+        "proxy_id",
+        "network",
+        "telemetry",
+        "deleted_at",
+    ] {
         assert!(record.get(absent).is_none(), "{absent}");
     }
 }

@@ -81,7 +81,7 @@ impl AuthConnectionRepository for PgAuthConnections {
             if !profile::lock(connection, Some(profile)).await? {
                 return Ok(ConnectionStored::ReferenceGone("profile_name"));
             }
-            if !proxy::lock(connection, new.settings.proxy).await? {
+            if !proxy::lock(connection, new.settings.proxy.as_slice()).await? {
                 return Ok(ConnectionStored::ReferenceGone("proxy"));
             }
             if let Some(named) = &new.settings.credential
@@ -150,7 +150,7 @@ impl AuthConnectionRepository for PgAuthConnections {
             let project: Option<Column<ProjectId>> =
                 row.select(auth_connections::project_id).get_result(connection).await.optional()?;
             let Some(project) = project else { return Ok(ConnectionUpdated::NotFound) };
-            if !proxy::lock(connection, change.proxy.flatten()).await? {
+            if !proxy::lock(connection, change.proxy.flatten().as_slice()).await? {
                 return Ok(ConnectionUpdated::ReferenceGone("proxy"));
             }
             if let Some(Some(named)) = &change.credential

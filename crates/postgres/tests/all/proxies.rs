@@ -1,6 +1,9 @@
 //! Proxies: names, limits, checks, and the references that prevent a deletion.
 
-use casement_domain::browser::Browser;
+use casement_domain::browser::{Browser, BrowserRepository as _};
+use casement_domain::network::{
+    Allowlist, AllowlistChange, AllowlistError, Condition, Destination, Network, PrivateHost, PrivateHosts, ProxyRoute,
+};
 use casement_domain::page::Page;
 use casement_domain::pool::{ImmediateLease, Pool, PoolFiller, PoolRepository as _, PoolStored, WaitQueue as _};
 use casement_domain::project::{ProjectDeleted, ProjectRepository as _};
@@ -188,5 +191,55 @@ async fn a_pool_holds_on_to_its_proxy_and_a_session_keeps_a_deleted_one() -> Tes
     let deleted = projects.delete(testing::organization_id(), ours, NOON).await?;
     let ProjectDeleted::InUse(found) = deleted else { return Err("it has resources".into()) };
     assert!(found.iter().any(|found| (found.kind, found.count) == ("proxies", 2)), "{found:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_network_configuration_goes_from_the_pool_to_its_leases_and_changes_there() -> TestResult {
+    let world = World::new().await?;
+    let proxies = stored(&world).await?;
+    let (ours, mut pool) = (testing::project_id(), testing::pool(1).build());
+    let allowed = |text: &str| Destination::parse_allowed(text).map_err(|bad| bad.message);
+    let network = Network {
+        allowlist: Some(Allowlist::new(vec![
+            allowed("*.a.example")?,
+            allowed("8.8.8.0/24")?,
+            allowed("[2606:4700::1]")?,
+        ])),
+        private_hosts: Some(PrivateHosts {
+            project: ours,
+            hosts: vec!["10.0.0.1:80", "*.corp.internal"]
+                .into_iter()
+                .map(PrivateHost::parse)
+                .collect::<Result<_, _>>()
+                .map_err(|bad| bad.message)?,
+        }),
+        proxy_routes: Some(vec![ProxyRoute { hosts: vec![allowed("b.example")?], proxy: id(1) }]),
+    };
+    pool.config.shape.network = Some(network.clone());
+    assert_eq!(world.pools.create(testing::organization_id(), &pool, 100).await?, PoolStored::Yes);
+    assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
+    assert_eq!(proxies.delete(ours, id(1), NOON).await?, ProxyDeleted::InUse);
+
+    let fence = world.pools.lead(pool.id, testing::node_id(), PoolFiller::LEAD).await?.ok_or("no lead")?;
+    let browser = Browser { shape: pool.config.shape.clone(), ..warming(1) };
+    assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
+    assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
+    let ImmediateLease::Leased(session) = world.wait_queue.take_now(pool.id, &lease(1), NOON).await? else {
+        return Err("a browser was idle".into());
+    };
+    assert_eq!(session.shape.network, Some(network.clone()));
+    let condition = Condition { revision: "1".to_owned(), mutation_id: "m".to_owned() };
+    let change = AllowlistChange { hosts: None, condition: Some(condition) };
+    let changed = world.sessions.change_allowlist(session.id, &change).await?.ok_or("it is active")??;
+    assert_eq!(changed.allowlist.as_ref().map(|list| (list.revision, list.hosts.clone())), Some((2, None)));
+    let found = world.sessions.find(session.id).await?.ok_or("there")?;
+    assert_eq!(found.shape.network, Some(changed.clone()));
+    let found = world.browsers.find(browser.id).await?.ok_or("there")?;
+    assert_eq!(found.shape.network, Some(changed));
+    let other = AllowlistChange { hosts: None, condition: None };
+    let refused = world.sessions.change_allowlist(session.id, &other).await?.ok_or("it is active")?;
+    assert_eq!(refused, Err(AllowlistError::NoAllowlist));
+    assert_eq!(world.sessions.change_allowlist(testing::session_id(9), &other).await?, None);
     Ok(())
 }

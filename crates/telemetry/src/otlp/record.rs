@@ -24,6 +24,7 @@ const EVENT_NAMES: [&str; 36] = [
     "network_loading_failed",
     "network_idle",
     "network_proxy_failed",
+    "proxy_error",
     "page_navigation",
     "page_dom_content_loaded",
     "page_load",
@@ -157,6 +158,7 @@ fn severity(kind: &str, data: Option<&Value>) -> (Severity, &'static str) {
             "telemetry_dropped"
             | "network_loading_failed"
             | "network_proxy_failed"
+            | "proxy_error"
             | "monitor_reconnect_failed"
             | "monitor_init_failed"
             | "profile_version_replaced",

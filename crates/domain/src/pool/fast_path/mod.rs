@@ -53,7 +53,7 @@ use crate::access::Scope;
 use crate::audit::{PreparedRecord, PreparedRecordOutcome};
 use crate::error::UseCaseError;
 use crate::ids::SessionId;
-use crate::session::{IdOrName, Session};
+use crate::session::{IdOrName, Session, check_start_url};
 
 impl Leases {
     /// Leases the cached next browser and stores `record` in the same commit. Returns `None` if nothing is cached, the
@@ -68,6 +68,7 @@ impl Leases {
     ) -> Result<Option<Session>, UseCaseError> {
         let Some(cached) = self.next_browsers.take(scope.project_id(), which) else { return Ok(None) };
         let NextBrowser { pool, next } = cached;
+        check_start_url(&pool.config.shape, lease.start_url.as_ref())?;
         lease.telemetry = merged_capture(input, &pool)?;
         let known = KnownBrowser { browser: next, pool: pool.id, unchanged_since: pool.updated_at };
         let now = self.deps.clock.now();

@@ -5,7 +5,7 @@ use super::super::{Created, NewSession, Session, SessionEvent, SessionRequest, S
 use super::errors::name_taken;
 use super::{CreateSessionError, EndSessionError, Sessions, hand_out};
 use crate::access::Scope;
-use crate::browser::{Browser, BrowserState, EngineError, EngineFault, Launch, Shape};
+use crate::browser::{Browser, BrowserState, EngineError, EngineFault, Launch, Shape, StartUrl};
 use crate::extension::resolve;
 use crate::field::InvalidInput;
 use crate::ids::{BrowserId, SessionId};
@@ -62,9 +62,14 @@ impl Sessions {
             Some(request.memory.map_or_else(|| Ok(memory.reserve_default()), |requested| memory.reserve(requested))?);
         request.shape.extensions =
             resolve::<CreateSessionError>(&*self.deps.extensions, scope, &request.extensions).await?;
-        if let Some(requested) = &request.proxy {
-            request.shape.proxy = Some(self.deps.proxies.resolve::<CreateSessionError>(scope, requested).await?);
+        if let Some(selected) = &request.proxy {
+            request.shape.proxy = self.deps.proxies.select::<CreateSessionError>(scope, selected).await?;
         }
+        if let Some(requested) = &request.network {
+            let resolved = self.deps.proxies.resolve_network::<CreateSessionError>(scope, requested);
+            request.shape.network = resolved.await?;
+        }
+        check_start_url(&request.shape, request.start_url.as_ref())?;
         if let Some(requested) = &request.profile {
             request.shape.profile = Some(self.profile::<CreateSessionError>(scope, requested).await?);
         }
@@ -118,8 +123,8 @@ impl Sessions {
         }
         self.deps.activity.watch(&session);
         let handed = async {
-            if session.shape.proxy.is_some() {
-                self.deps.proxies.send(browser, session.shape.proxy).await?;
+            if session.shape.directs_traffic() {
+                self.deps.proxies.send(browser, &session.shape).await?;
             }
             self.begin_capture(&session).await?;
             self.deps.engine.hand_out(browser, hand_out(&session)).await
@@ -149,8 +154,8 @@ impl Sessions {
         let id = BrowserId::mint(self.deps.ids.as_ref());
         let started = async {
             let launch = Launch { id, shape: request.shape.clone(), abandoned_after_seconds: request.timeout_seconds };
-            if request.shape.proxy.is_some() {
-                self.deps.proxies.send(id, request.shape.proxy).await.map_err(EngineError::from)?;
+            if request.shape.directs_traffic() {
+                self.deps.proxies.send(id, &request.shape).await.map_err(EngineError::from)?;
             }
             self.deps.engine.start(&launch).await?;
             self.begin_capture(&Session { browser: Some(id), ..draft.clone() }).await?;
@@ -239,7 +244,18 @@ impl Sessions {
     }
 }
 
-/// Returns the shape of a fitting spare browser. Any browser can use any proxy.
+/// Returns the shape of a fitting spare browser. Any browser can use any proxy and any network configuration.
 fn spare_shape(shape: &Shape) -> Shape {
-    Shape { proxy: None, ..shape.clone() }
+    Shape { proxy: None, network: None, ..shape.clone() }
+}
+
+/// Checks that the network configuration of a browser allows the URL that it opens first.
+///
+/// # Errors
+/// `not_allowed` for `start_url`.
+pub(crate) fn check_start_url(shape: &Shape, url: Option<&StartUrl>) -> Result<(), InvalidInput> {
+    match (&shape.network, url) {
+        (Some(network), Some(url)) => network.check_start_url(url).map_err(|bad| InvalidInput::of("start_url", bad)),
+        _ => Ok(()),
+    }
 }

@@ -3,9 +3,10 @@
 use super::super::{LoginRuns, NotSupported, SessionRefused};
 use crate::browser::EngineError;
 use crate::error::{NameTaken, NotFound, SpecificError, UseCaseError};
-use crate::field::InvalidInput;
+use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::SessionId;
 use crate::name::LabelName;
+use crate::network::{AllowlistError, StaleNetwork};
 use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
 
@@ -69,6 +70,21 @@ pub enum UpdateSessionError {
     /// A recording runs, and the change was not forced.
     #[error("browser session {0} is being recorded; set viewport.force to change it all the same")]
     Recorded(SessionId),
+    /// The allowed hosts have another revision than expected.
+    #[error(transparent)]
+    StaleNetwork(#[from] StaleNetwork),
+}
+
+impl From<AllowlistError> for UpdateSessionError {
+    fn from(error: AllowlistError) -> Self {
+        const FIELD: &str = "network.allowed_hosts";
+        let invalid = match error {
+            AllowlistError::Stale(stale) => return stale.into(),
+            AllowlistError::Invalid(bad) => bad,
+            AllowlistError::NoAllowlist => InvalidValue::new(FieldCode::NotAllowed, error.to_string()),
+        };
+        Self::Use(InvalidInput::of(FIELD, invalid).into())
+    }
 }
 
 /// The error of ending a session.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+pub(crate) use create::check_start_url;
 use errors::not_found;
 pub use errors::{CreateSessionError, EndSessionError, StartFailed, UpdateSessionError, UseSessionError};
 

@@ -3,12 +3,12 @@
 use super::super::input::Refusal;
 use super::super::{Created, Session, SessionUpdate, SessionUpdateRequest};
 use super::errors::{name_taken, not_found};
-use super::{Sessions, UpdateSessionError, UseSessionError, browser_of, hand_out};
+use super::{Sessions, UpdateSessionError, UseSessionError, browser_of, check_start_url, hand_out};
 use crate::access::Scope;
-use crate::browser::{EngineError, HandOut, StartUrl, Viewport};
+use crate::browser::{EngineError, HandOut, Shape, StartUrl, Viewport};
 use crate::field::InvalidInput;
-use crate::ids::ProxyId;
-use crate::proxy::Route;
+use crate::network::AllowlistChange;
+use crate::proxy::TrafficPolicy;
 use crate::telemetry::{self, Capture, ConfigRequest};
 
 impl Sessions {
@@ -39,13 +39,14 @@ impl Sessions {
         {
             return Err(UpdateSessionError::Recorded(session.id));
         }
+        check_network(&session, &changes)?;
         let proxy = match &changes.proxy {
             None => None,
-            Some(None) => Some((None, Route::Direct)),
-            Some(Some(requested)) => {
-                let id = self.deps.proxies.resolve::<UseSessionError>(scope, requested).await?;
-                let route = self.deps.proxies.prepare(Some(id)).await;
-                Some((Some(id), route.map_err(|error| UseSessionError::Engine(error.into()))?))
+            Some(selected) => {
+                let proxy = self.deps.proxies.select::<UseSessionError>(scope, selected).await?;
+                let shape = Shape { proxy, ..session.shape.clone() };
+                let policy = self.deps.proxies.prepare(&shape).await;
+                Some((shape, policy.map_err(|error| UseSessionError::Engine(error.into()))?))
             }
         };
         if let Some(request) = &changes.telemetry {
@@ -90,12 +91,15 @@ impl Sessions {
             if let Some((viewport, _)) = size {
                 self.deps.sessions.set_viewport(session.id, viewport).await.map_err(UseSessionError::from)?;
             }
-            if let Some((proxy, route)) = proxy {
+            if let Some((shape, policy)) = proxy {
                 // Stores the proxy before it takes effect, because a restarted server uses the stored proxy.
-                if !self.deps.sessions.set_proxy(session.id, proxy).await.map_err(UseSessionError::from)? {
+                if !self.deps.sessions.set_proxy(session.id, shape.proxy).await.map_err(UseSessionError::from)? {
                     return Err(UseSessionError::from(not_found(which)).into());
                 }
-                self.send_as_stored(scope, &session, proxy, route).await?;
+                self.send_as_stored(scope, &session, shape, policy).await?;
+            }
+            if let Some(change) = &changes.allowlist {
+                self.change_allowlist(scope, &session, change, which).await?;
             }
             if let Some(request) = &changes.telemetry {
                 self.recapture(&session, request, which).await?;
@@ -125,24 +129,47 @@ impl Sessions {
     }
 
     /// Routes the session's traffic through the stored proxy. Of two concurrent changes the one that is stored last
-    /// takes effect, because each call reads the stored proxy again after it has set its route.
+    /// takes effect, because each call reads what is stored again after it has set its policy.
     async fn send_as_stored(
         &self,
         scope: &Scope,
         session: &Session,
-        mut proxy: Option<ProxyId>,
-        route: Route,
+        mut applied: Shape,
+        policy: TrafficPolicy,
     ) -> Result<(), UpdateSessionError> {
         let browser = browser_of(session)?;
-        self.deps.proxies.set(browser, route);
+        self.deps.proxies.set(browser, policy);
         loop {
-            let stored = self.get(scope, &session.id.to_string(), false).await?.shape.proxy;
-            if stored == proxy {
+            let stored = self.get(scope, &session.id.to_string(), false).await?.shape;
+            if (stored.proxy, &stored.network) == (applied.proxy, &applied.network) {
                 return Ok(());
             }
-            let sent = self.deps.proxies.send(browser, stored).await;
+            let sent = self.deps.proxies.send(browser, &stored).await;
             sent.map_err(|error| UseSessionError::Engine(error.into()))?;
-            proxy = stored;
+            applied = stored;
+        }
+    }
+
+    /// Stores a change of the allowed hosts and applies it. Of two concurrent changes the one that is stored last takes
+    /// effect, as in [`send_as_stored`](Self::send_as_stored).
+    async fn change_allowlist(
+        &self,
+        scope: &Scope,
+        session: &Session,
+        change: &AllowlistChange,
+        which: &str,
+    ) -> Result<(), UpdateSessionError> {
+        let stored = self.deps.sessions.change_allowlist(session.id, change).await.map_err(UseSessionError::from)?;
+        let mut applied = stored.ok_or_else(|| UseSessionError::from(not_found(which)))??.allowlist;
+        let browser = browser_of(session)?;
+        loop {
+            self.deps.proxies.set_allowlist(browser, applied.clone());
+            let shape = self.get(scope, &session.id.to_string(), false).await?.shape;
+            let stored = shape.network.and_then(|network| network.allowlist);
+            if stored == applied {
+                return Ok(());
+            }
+            applied = stored;
         }
     }
 
@@ -178,6 +205,15 @@ impl Sessions {
         self.deps.connections.restarted(session.id);
         Ok(restarted?)
     }
+}
+
+/// Checks the change of the allowed hosts, which is stored later, and that they allow the URL to open.
+fn check_network(session: &Session, changes: &SessionUpdate) -> Result<(), UpdateSessionError> {
+    let mut shape = session.shape.clone();
+    if let Some(change) = &changes.allowlist {
+        shape.network = Some(shape.network.unwrap_or_default().changed(change)?);
+    }
+    check_start_url(&shape, changes.start_url.as_ref()).map_err(|invalid| UpdateSessionError::Use(invalid.into()))
 }
 
 /// Marks an error as one after a partial change, so that the response does not claim that nothing took effect.

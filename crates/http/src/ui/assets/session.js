@@ -23,11 +23,25 @@ function facts(session, ignored) {
     session.pool && fact('Pool', foreign(session.pool.name ?? session.pool.id, 80)),
     session.start_url && fact('Began at', foreign(session.start_url, 200)),
     session.proxy_id && fact('Proxy', el('code', {}, session.proxy_id)),
+    ...network(session.network),
     fact('Idle timeout', span(session.timeout_seconds)),
     fact('Captured', captured(session)),
     ignored.length > 0 && fact('Ignored fields', ...ignored.flatMap((name, at) => [at > 0 ? ', ' : '', el('code', {}, inert(name, 64))])),
   ];
   return rows.filter(Boolean).flat();
+}
+
+/** What the session may reach, and what was refused because of that. */
+function network(configured) {
+  if (!configured) return [];
+  const hosts = (all) => foreign(all.join(', ') || 'none', 400);
+  const denied = configured.denied_requests;
+  return [
+    configured.allowed_hosts && fact('Allowed hosts', hosts(configured.allowed_hosts)),
+    configured.private_hosts && fact('Private hosts', hosts(configured.private_hosts)),
+    configured.proxy_routes?.length && fact('Routes', hosts(configured.proxy_routes.flatMap((route) => route.hosts.map((host) => `${host} by ${route.proxy.id}`)))),
+    denied?.count > 0 && fact('Refused', `${denied.count} requests, last to `, hosts(denied.last)),
+  ].filter(Boolean);
 }
 
 function captured(session) {

@@ -55,6 +55,7 @@ const TELL = {
   live_view_disconnect: (d) => ({ title: 'Somebody stopped watching', aside: milliseconds(d.duration_ms ?? 0) }),
   system_oom_kill: (d) => ({ title: 'Out of memory', text: words(d.process_name, d.rss_kb && `(${kilobytes(d.rss_kb * 1024)})`), tone: 'bad' }),
   service_crashed: (d) => ({ title: 'Crashed', text: words(d.service_name, d.phase), tone: 'bad' }),
+  proxy_error: (d) => ({ title: d.code === 'network_policy_denied' ? 'Refused' : 'Proxy error', text: words(d.method, d.url, d.code === 'network_policy_denied' ? '' : d.code), tone: 'bad', code: true }),
   network_proxy_failed: (d) => ({ title: 'Proxy failed', text: proxyFailures[d.proxy_failure] ?? 'it could not be used', tone: 'bad' }),
   profile_version_replaced: () => ({ title: 'Saved over a profile', text: 'that another session had saved meanwhile; what was there is kept', tone: 'warn' }),
   monitor_screenshot: () => ({ title: 'Picture', quiet: true }),

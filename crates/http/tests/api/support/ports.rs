@@ -25,6 +25,7 @@ use casement_domain::{
     fs::{Files, MockFileMachine},
     invocation::{InvocationDeps, Invocations, MockInvocationRepository},
     live_view::MockLiveDisplay,
+    network::NoDeniedRequests,
     pool::{Leases, MockPoolRepository, MockTicketNotifier, MockWaitQueue, PoolDeps, Pools},
     process::{MockProcessMachine, Processes},
     profile::{
@@ -407,6 +408,7 @@ impl Ports {
             }),
             recorder,
             tokens,
+            denied_requests: Arc::new(NoDeniedRequests),
             session_connector: self.session_connector.unwrap_or_else(|| Arc::new(FailingConnector)),
             connections,
             tracing: None,
