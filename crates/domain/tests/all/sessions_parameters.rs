@@ -85,7 +85,7 @@ async fn a_pool_without_memory_follows_the_default_and_another_size_ends_idle_br
         world.pools.expect_counts().returning(|_| Ok(PoolCounts::default()));
         world.wake.expect_wake().return_const(());
         let input = PoolRequest { memory: memory.map(str::to_owned), ..PoolRequest::default() };
-        let update = PoolUpdateRequest { input, discard_all_idle: false };
+        let update = PoolUpdateRequest { input, ..PoolUpdateRequest::default() };
         let (changed, _) = world.build().pools.update(&scope(), "warm", update).await.expect("changed");
         assert_eq!(changed.config.places(), 4 * changed.config.shape.places(), "{memory:?}");
     }

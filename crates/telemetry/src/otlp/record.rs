@@ -24,7 +24,6 @@ const EVENT_NAMES: [&str; 36] = [
     "network_loading_failed",
     "network_idle",
     "network_proxy_failed",
-    "proxy_error",
     "page_navigation",
     "page_dom_content_loaded",
     "page_load",
