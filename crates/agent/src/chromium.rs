@@ -200,7 +200,8 @@ mod tests {
         let viewport = Viewport { width: 800, height: 600, refresh_rate: 60 };
         let mut config = AgentConfig::new("n", true, viewport);
         (config.chromium, config.profile) = (program, dir.path().join("profile"));
-        let plan = Plan { viewport, extensions: &[], first_page: None, restore: false };
+        let location = &casement_agent_protocol::Location::default();
+        let plan = Plan { viewport, location, extensions: &[], first_page: None, restore: false };
         let mut browser = Chromium::spawn(&config, &plan, None).expect("it starts");
         while !child.exists() {
             tokio::time::sleep(CHECK_INTERVAL).await;

@@ -229,7 +229,8 @@ mod tests {
     fn pages_of_a_stealth_session_cannot_offer_tools() {
         for stealth in [true, false] {
             let config = AgentConfig { stealth, ..config(true) };
-            let plan = Plan { viewport: config.viewport, extensions: &[], first_page: None, restore: false };
+            let (viewport, location) = (config.viewport, &Location::default());
+            let plan = Plan { viewport, location, extensions: &[], first_page: None, restore: false };
             assert_ne!(chromium_args(&config, &plan).iter().any(|arg| arg.contains("WebMCP")), stealth);
         }
     }

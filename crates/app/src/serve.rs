@@ -120,7 +120,7 @@ async fn run_for(settings: ServeSettings, purpose: Purpose, traces: Option<Recor
         }
     };
     info!(?order, "stopping");
-    running.stop(order).await;
+    Box::pin(running.stop(order)).await;
     close(&store, cluster_supervisor).await?;
     stop::remove_control_socket(data_dir.path());
     info!("stopped");
@@ -180,7 +180,7 @@ impl Running {
         let (checked_pools, pool_fill_progress) = PoolFillProgress::begin(infrastructure.rows.pools.clone()).await?;
         let cases = UseCases::new(&infrastructure, &services, settings, data_dir);
         let http_services = cases.services(&infrastructure, &services, store, data_dir, &metrics)?;
-        let config = config(settings, &data_dir, &infrastructure, certificate.clone());
+        let config = config(settings, data_dir, &infrastructure, certificate.clone());
         let server = casement_http::serve(config, http_services, listener)?;
         if let Some(certificate) = certificate {
             spawn(CertificateReload::new(certificate), services.stop.clone());

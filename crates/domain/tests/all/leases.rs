@@ -332,7 +332,7 @@ async fn goes_away(mut world: World) -> (Result<Acquired, UseCaseError>, UseCase
 async fn a_queued_caller_that_disconnects_leaves_the_queue() {
     let mut world = World::default();
     world.wait_queue.expect_leave().times(1).returning(|_| Ok(TicketOutcome::Gone));
-    assert!(matches!(goes_away(world).await.0, Ok(Acquired::TimeUp)));
+    assert!(matches!(Box::pin(goes_away(world)).await.0, Ok(Acquired::TimeUp)));
 }
 
 #[tokio::test]
@@ -343,7 +343,7 @@ async fn a_browser_granted_during_a_disconnect_goes_to_the_next_waiter() {
     world.engine.expect_hand_out().never();
     world.expect_close(session_id(1), EndReason::Undelivered);
     world.expect_wakes(1);
-    assert!(matches!(goes_away(world).await.0, Ok(Acquired::TimeUp)));
+    assert!(matches!(Box::pin(goes_away(world)).await.0, Ok(Acquired::TimeUp)));
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::Undelivered)]);
 }
 
@@ -357,7 +357,7 @@ async fn a_disconnect_during_a_store_outage_leaves_no_ticket_and_no_lease() {
     world.connections.expect_close().times(1).return_const(());
     world.expect_wakes(1);
     world.expect_cleanup(browser_id(1));
-    let (refused, casement) = goes_away(world).await;
+    let (refused, casement) = Box::pin(goes_away(world)).await;
     assert!(matches!(refused, Err(UseCaseError::Store(_))));
     // The test's ids count up, so the first one is that of the session.
     rows.put(Session { id: SessionId::from_ulid(nth(1)), ..leased_session(1) });

@@ -42,7 +42,7 @@ pub(crate) enum Source {
     /// By a new session.
     New(Box<SessionRequest>),
     /// By a lease of this pool.
-    Pool(String, AcquireRequest),
+    Pool(String, Box<AcquireRequest>),
 }
 
 impl BrowserOptions {
@@ -108,7 +108,7 @@ impl BrowserOptions {
             ..AcquireRequest::default()
         };
         request.check()?;
-        Ok(Source::Pool(pool, request))
+        Ok(Source::Pool(pool, Box::new(request)))
     }
 }
 

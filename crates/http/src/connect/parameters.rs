@@ -145,7 +145,7 @@ pub(super) enum Target {
     /// An active session, by id or name.
     Existing(String),
     /// A browser of its own.
-    Own(Lifetime, BrowserOptions),
+    Own(Lifetime, Box<BrowserOptions>),
 }
 
 /// How long a session lives that was made by a connection.
@@ -237,7 +237,7 @@ impl ConnectParams {
             tags: Some(self.tags).filter(|tags| !tags.is_empty()),
             ..options
         };
-        Ok(Target::Own(lifetime, options))
+        Ok(Target::Own(lifetime, Box::new(options)))
     }
 }
 
@@ -303,7 +303,7 @@ mod tests {
 
     fn own(text: &str) -> (Lifetime, BrowserOptions) {
         match read_text(text) {
-            Ok(Target::Own(lifetime, options)) => (lifetime, options),
+            Ok(Target::Own(lifetime, Box::new(options))) => (lifetime, options),
             Ok(Target::Existing(session)) => panic!("{text}: the session {session}"),
             Err(error) => panic!("{text}: {error}"),
         }

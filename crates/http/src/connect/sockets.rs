@@ -63,7 +63,7 @@ async fn connect(request: Request<ProjectKey>, protocol: Protocol) -> Answer {
             request.services().sessions.active(request.session().id).await?;
             protocol.open(request, &client).await
         }
-        Target::Own(lifetime, options) => connect_own(request, protocol, &client, lifetime, options).await,
+        Target::Own(lifetime, options) => connect_own(request, protocol, &client, lifetime, *options).await,
     }
 }
 

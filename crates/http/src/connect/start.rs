@@ -28,7 +28,7 @@ pub(crate) async fn start(
         Source::Pool(pool, lease) => {
             let target = Target::InProject(project, Kind::BrowserPools, Which::named(&pool));
             permissions.require(Action::new(Kind::BrowserPools, Verb::Use), target)?;
-            leased(request, pool, lease).await
+            leased(request, pool, *lease).await
         }
         Source::New(new) => {
             let target = Target::InProject(project, Kind::Browsers, Which::Any);

@@ -75,9 +75,13 @@ async fn with_next_browser_cached(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prepared_record_is_not_written_again() {
     let trail = Trail::default();
-    let (api, stored) =
-        with_next_browser_cached(Ports { trail: trail.clone(), ..Ports::default() }, || {}, leased_session(1), true)
-            .await;
+    let (api, stored) = Box::pin(with_next_browser_cached(
+        Ports { trail: trail.clone(), ..Ports::default() },
+        || {},
+        leased_session(1),
+        true,
+    ))
+    .await;
     assert_eq!(api.post(PATH, json!({})).await.status, 200);
     let stored = stored.lock().clone();
     let [record] = &stored[..] else { panic!("one lease: {stored:?}") };
@@ -96,7 +100,7 @@ async fn a_lease_falls_to_the_next_browser_if_one_does_not_respond_and_is_durabl
     ports.sessions.expect_end().returning(|_, _| Ok(Replaced::Yes));
     ports.engine.expect_end().returning(|_| Ok(()));
     ports.browsers.expect_forget().returning(|_| Ok(()));
-    let (api, stored) = with_next_browser_cached(ports, || {}, leased_session(1), false).await;
+    let (api, stored) = Box::pin(with_next_browser_cached(ports, || {}, leased_session(1), false)).await;
     assert_eq!(api.post(PATH, json!({})).await.status, 200);
     let stored = stored.lock().clone();
     let entries = trail.entries().await;
@@ -117,7 +121,7 @@ async fn a_failed_response_corrects_its_prepared_record() {
     let mut session = leased_session(1);
     session.shape.profile =
         Some(LoadedProfile { id: ProfileId::from_ulid(Ulid(1)), version: None, save_changes: false });
-    let (api, stored) = with_next_browser_cached(ports, || {}, session, true).await;
+    let (api, stored) = Box::pin(with_next_browser_cached(ports, || {}, session, true)).await;
     assert_eq!(api.post(PATH, json!({})).await.status, 503);
     let stored = stored.lock().clone();
     let entries = trail.entries().await;
@@ -138,7 +142,7 @@ async fn a_caller_that_disconnects_meanwhile_leaves_no_second_record() {
     });
     let taking = Arc::clone(&reached);
     let happens = move || taking.store(true, Ordering::SeqCst);
-    let (api, stored) = with_next_browser_cached(ports, happens, leased_session(1), true).await;
+    let (api, stored) = Box::pin(with_next_browser_cached(ports, happens, leased_session(1), true)).await;
     let mut stream = api.connect().await;
     stream.write_all(&acquire()).await.unwrap();
     until("taking", || reached.load(Ordering::SeqCst)).await;

@@ -19,7 +19,7 @@ async fn fields_out_of_bounds_are_named() {
         (json!({ "viewport": { "width": -1, "height": 1 } }), vec![side]),
         (json!({ "viewport": { "width": 1_000_000_000, "height": 1 } }), vec![side]),
         (
-            json!({ "viewport": { "width": 1.0, "height": 1 } }),
+            json!({ "viewport": { "width": 1.5, "height": 1 } }),
             vec!["invalid_type: viewport.width: must be an integer"],
         ),
         (

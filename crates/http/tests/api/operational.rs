@@ -46,6 +46,7 @@ async fn the_description_lists_the_error_statuses_of_each_operation() {
         let responses = document["paths"][path]["post"]["responses"].as_object().expect(path);
         responses.keys().filter(|status| !status.starts_with('2')).cloned().collect()
     };
-    assert_eq!(errors("/browsers/{id_or_name}/computer/screenshot"), ["400", "404", "5XX"]);
-    assert_eq!(errors("/browser_pools/{id_or_name}/acquire"), [""; 0]);
+    assert_eq!(errors("/browsers/{id_or_name}/computer/screenshot"), ["400", "401", "404", "413", "429", "5XX"]);
+    let acquire = ["400", "401", "403", "404", "409", "413", "429", "5XX"];
+    assert_eq!(errors("/browser_pools/{id_or_name}/acquire"), acquire);
 }

@@ -178,6 +178,7 @@ async fn a_field_names_only_resources_that_the_key_may_use() {
         let mut ports = with_policy(statements);
         ports.profiles.expect_find().returning(move |_, _| Ok(Some(profile(id, "ann"))));
         ports.spares.expect_take().returning(|_| None);
+        ports.sessions.expect_find().returning(|_| Ok(None));
         ports.sessions.expect_create().returning(|_, _, _| Err(StoreError::unavailable("session.create", "reached")));
         TestApi::start(ports).post("/browsers", json!({ "profile": { "name": "ann" } })).await
     };

@@ -201,7 +201,7 @@ async fn a_saved_profile_is_downloaded_and_an_unsaved_one_is_an_empty_archive() 
 
     // An empty `tar` is 1024 zero bytes.
     let plain = api.get("/profiles/new/download?format=tar").await;
-    assert_eq!((plain.status, plain.text()), (200, format!("400\r\n{}\r\n0\r\n\r\n", "\0".repeat(1024)).into()));
+    assert_eq!((plain.status, plain.text()), (200, format!("400\r\n{}\r\n0\r\n\r\n", "\0".repeat(1024))));
     assert_eq!(plain.header("content-disposition"), Some(&*format!("attachment; filename=\"{}.tar\"", id(2))));
     let same = api.get("/profiles/new/download?format=tar.zst").await;
     let reply = api.get("/profiles/new/download").await;
