@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_regardless_of_case_and_kept_in_their_own() {
+    fn names_are_found_in_any_case_and_stored_in_their_own() {
         assert_eq!(TimeZone::parse("europe/BERLIN").map(|zone| zone.as_str()), Ok("Europe/Berlin"));
         assert_eq!(TimeZone::parse("UTC"), Ok(TimeZone::UTC));
         assert_eq!(Locale::parse("DE-ch").map(|locale| locale.as_str()), Ok("de-CH"));
