@@ -34,6 +34,7 @@ pub mod login_page;
 pub mod name;
 pub mod network;
 pub mod node;
+pub mod not_supported;
 pub mod organization;
 pub mod page;
 pub mod permission;

@@ -16,6 +16,7 @@ use crate::{
     error::{ApiError, Code},
     invocation, login_page, not_supported,
     operation::{Operation, Requirement},
+    permissions::RoutePermissions,
     project, replay, resources, session, telemetry, ui, vm, wd_hub,
 };
 
@@ -145,9 +146,15 @@ impl Path {
     }
 }
 
+/// Returns what each route needs of a key with a policy.
+pub(crate) fn permissions() -> RoutePermissions {
+    let all = resources::operations().all.into_iter();
+    RoutePermissions::new(all.map(|operation| (operation.id, operation.method.clone(), patterns(&operation))))
+}
+
 /// Returns the paths of an operation. An operation in a session also has a direct path, which accepts the session's
 /// token.
-pub(crate) fn patterns(operation: &Operation) -> Vec<String> {
+fn patterns(operation: &Operation) -> Vec<String> {
     let direct = match operation.requirement {
         Requirement::Session => operation.path.strip_prefix("/browsers/{id_or_name}"),
         _ => None,

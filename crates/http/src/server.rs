@@ -144,6 +144,7 @@ fn build_api(config: Config, services: Services, local: std::net::SocketAddr) ->
             "too many refused credentials came from this address",
         ),
         sign_ins: SignIns::new(),
+        permissions: routes::permissions(),
         classic_sessions: ClassicSessions::default(),
         spool: Spool::new(config.spool_directory),
         services: Arc::new(services),

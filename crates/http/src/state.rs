@@ -40,6 +40,7 @@ use crate::{
     connections::ConnectionRegistry,
     cors::{Cors, Origin},
     host::Hosts,
+    permissions::RoutePermissions,
     pool_status::PoolStatusSource,
     rate::{AddressRate, Rate},
     relay::BrowserConnector,
@@ -217,6 +218,7 @@ pub(crate) struct Api {
     /// The rate of refused credentials per address.
     pub(crate) refused: AddressRate,
     pub(crate) sign_ins: SignIns,
+    pub(crate) permissions: RoutePermissions,
     pub(crate) classic_sessions: ClassicSessions,
     pub(crate) spool: Spool,
     pub(crate) draining: Arc<std::sync::atomic::AtomicBool>,

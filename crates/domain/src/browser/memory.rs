@@ -1,7 +1,7 @@
 //! The memory limits of browsers.
 
 use crate::field::{FieldCode, InvalidValue};
-use crate::session::NotSupported;
+use crate::not_supported::NotSupported;
 
 /// The sizes that the API names, with their mebibytes.
 const NAMED: [(&str, u32); 7] = [

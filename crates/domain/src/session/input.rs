@@ -1,6 +1,5 @@
 //! Requests for sessions and changes of sessions, and their checks.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
@@ -13,20 +12,11 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::InvocationId;
 use crate::name::LabelName;
 use crate::network::{AllowlistChange, AllowlistUpdateRequest, NetworkRequest, NewNetwork};
+use crate::not_supported::NotSupported;
 use crate::profile::ProfileRequest;
 use crate::proxy::{ProxySelection, SelectedProxy, selected};
 use crate::reference::Reference;
 use crate::telemetry;
-
-/// The error of a valid request that this installation does not support.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {why}")]
-pub struct NotSupported {
-    /// The field.
-    pub field: &'static str,
-    /// The reason.
-    pub why: Cow<'static, str>,
-}
 
 /// An unchecked viewport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

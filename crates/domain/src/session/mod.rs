@@ -7,11 +7,12 @@ mod ports;
 mod service;
 mod transitions;
 
+pub use crate::not_supported::NotSupported;
 pub use activity::{Activity, ActivityGuard};
 pub use input::{MAX_TIMEOUT_SECONDS, MIN_TIMEOUT_SECONDS};
 pub use input::{
-    NewSession, NotSupported, Refusal, SessionRequest, SessionUpdate, SessionUpdateRequest, Tags, ViewportRequest,
-    shape, timeout_seconds,
+    NewSession, Refusal, SessionRequest, SessionUpdate, SessionUpdateRequest, Tags, ViewportRequest, shape,
+    timeout_seconds,
 };
 pub use model::{EndReason, IdOrName, LoginRuns, PoolRef, Session, SessionState, StatusFilter};
 pub use ports::{CleanupWake, Connections, Created, PoolWake, SessionFilter, SessionRepository};

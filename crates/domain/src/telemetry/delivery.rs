@@ -1,13 +1,9 @@
 //! The delivery of captured events: stored, exported to a destination, or both.
 
 use super::{Capture, ConfigRequest};
-use crate::access::Scope;
 use crate::field::{FieldCode, InvalidValue};
 use crate::ids::TelemetryDestinationId;
-use crate::permission::{Kind, Target, Verb, Which};
 use crate::reference::Reference;
-use crate::store_error::StoreError;
-use crate::telemetry_destination::{TelemetryDestinationRepository, find};
 
 /// The fields in errors, below `telemetry`.
 const OTLP: &str = "export.otlp";
@@ -36,34 +32,13 @@ pub struct ExportRequest {
     pub enabled: Option<bool>,
     /// The requested destination.
     pub destination: Option<Reference>,
-    /// The destination that was found; see [`find`](Self::find).
+    /// The destination that was found; see [`choose`](crate::telemetry_destination::choose).
     pub found: Option<TelemetryDestinationId>,
     /// Why the caller may not use it.
     pub refused: Option<InvalidValue>,
 }
 
 impl ExportRequest {
-    /// Finds the requested destination of the organization. One that does not exist, or that the caller may not use, is
-    /// refused by [`on_change`](super::on_change).
-    ///
-    /// # Errors
-    /// Returns the error of the store.
-    pub async fn find(
-        &mut self,
-        destinations: &dyn TelemetryDestinationRepository,
-        scope: &Scope,
-    ) -> Result<(), StoreError> {
-        if let Some(Ok(which)) = self.destination.as_ref().map(Reference::parse)
-            && let Some(destination) = find(destinations, scope.organization(), which).await?
-        {
-            let which = Which::Id(destination.id.ulid());
-            let target = Target::InOrganization(Kind::TelemetryDestinations, which);
-            self.refused = scope.allow(Verb::Read, target).err();
-            self.found = Some(destination.id);
-        }
-        Ok(())
-    }
-
     /// Returns the destination after a change of `current`.
     fn apply(&self, current: Option<TelemetryDestinationId>) -> Result<Option<TelemetryDestinationId>, InvalidValue> {
         let refuse = |code, rule: &str, field| Err(InvalidValue::new(code, rule).of(field));

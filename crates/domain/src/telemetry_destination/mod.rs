@@ -17,4 +17,4 @@ pub use ports::{
 };
 #[cfg(feature = "mocks")]
 pub use ports::{MockDestinationAddresses, MockTelemetryDestinationRepository};
-pub use service::{DestinationDeps, DestinationError, TelemetryDestinations, find};
+pub use service::{DestinationDeps, DestinationError, TelemetryDestinations, choose, find};

@@ -11,13 +11,17 @@ use super::{
     AddressVerdict, DeliveryHealth, DestinationAddresses, DestinationDeleted, DestinationFilter, DestinationRequest,
     DestinationStored, DestinationUpdateRequest, OpenDestination, TelemetryDestination, TelemetryDestinationRepository,
 };
+use crate::access::Scope;
 use crate::clock::{Clock, IdSource};
 use crate::error::{InUse, NameTaken, NotFound, UseCaseError};
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{OrganizationId, TelemetryDestinationId};
 use crate::page::{Listed, Page};
+use crate::permission::{Kind, Target, Verb, Which};
+use crate::reference::Reference;
 use crate::sealing::{Resealed, SealError, Sealer};
 use crate::store_error::StoreError;
+use crate::telemetry::ExportRequest;
 
 /// The error of a use case of telemetry destinations.
 pub type DestinationError = UseCaseError;
@@ -59,6 +63,26 @@ pub async fn find(
         Ok(id) => destinations.find(organization, id).await,
         Err(_) => destinations.named(organization, which).await,
     }
+}
+
+/// Finds the destination that a request for telemetry names. One that does not exist, or that the caller may not read, is
+/// refused by [`on_change`](crate::telemetry::on_change).
+///
+/// # Errors
+/// Returns the error of the store.
+pub async fn choose(
+    destinations: &dyn TelemetryDestinationRepository,
+    scope: &Scope,
+    export: &mut ExportRequest,
+) -> Result<(), StoreError> {
+    if let Some(Ok(which)) = export.destination.as_ref().map(Reference::parse)
+        && let Some(destination) = find(destinations, scope.organization(), which).await?
+    {
+        let target = Target::InOrganization(Kind::TelemetryDestinations, Which::Id(destination.id.ulid()));
+        export.refused = scope.allow(Verb::Read, target).err();
+        export.found = Some(destination.id);
+    }
+    Ok(())
 }
 
 impl TelemetryDestinations {

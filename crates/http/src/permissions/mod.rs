@@ -1,8 +1,8 @@
 //! Checks that the policy of a key allows a call, for every route that accepts a key.
 
-mod table;
+pub(crate) mod table;
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::collections::HashMap;
 
 use actix_web::{HttpRequest, http::Method};
 use casement_domain::{
@@ -11,12 +11,7 @@ use casement_domain::{
     permission::{Action, Kind, Level, Target, Which},
 };
 
-use crate::{
-    error::{ApiError, Code},
-    request::segment,
-    resources,
-    routes::patterns,
-};
+use crate::error::{ApiError, Code};
 
 /// The parameters of paths that name a resource: the one that an action is done with.
 const NAMES: [&str; 3] = ["id", "id_or_name", "session_id"];
@@ -30,35 +25,13 @@ enum Needed {
     Key,
 }
 
-/// Checks that the caller's key allows the call. `project`: the project of the request; `None` for an operation of the
-/// organization. A key without a policy costs nothing here.
-///
-/// # Errors
-/// `insufficient_scope`, also for a route that has no action.
-pub(crate) fn check(request: &HttpRequest, caller: &Caller, project: Option<ProjectId>) -> Result<(), ApiError> {
-    if caller.permissions.is_unrestricted() {
-        return Ok(());
-    }
-    let action = match needed(request) {
-        Some(Needed::Key) => return Ok(()),
-        Some(Needed::Action(action)) => action,
-        None => return Err(no_action()),
-    };
-    let target = target(action.kind, which(request)?, project).ok_or_else(no_action)?;
-    Ok(caller.permissions.require(action, target)?)
-}
-
 fn no_action() -> ApiError {
     ApiError::new(Code::InsufficientScope, "this needs a key without a policy")
 }
 
-/// Returns which resource the path of a request names.
-fn which(request: &HttpRequest) -> Result<Which, ApiError> {
-    let named = NAMES.into_iter().find(|name| request.match_info().get(name).is_some());
-    Ok(match named {
-        Some(name) => Which::named(&segment(request, name)?),
-        None => Which::Any,
-    })
+/// Returns which resource the path of a request names. An id is never percent-encoded.
+fn which(request: &HttpRequest) -> Which {
+    NAMES.into_iter().find_map(|name| request.match_info().get(name)).map_or(Which::Any, Which::named)
 }
 
 fn target(kind: Kind, which: Which, project: Option<ProjectId>) -> Option<Target> {
@@ -69,33 +42,56 @@ fn target(kind: Kind, which: Which, project: Option<ProjectId>) -> Option<Target
     }
 }
 
-/// Returns what the route of a request needs; `None` for a route that is not known.
-fn needed(request: &HttpRequest) -> Option<Needed> {
-    static ROUTES: LazyLock<Routes> = LazyLock::new(Routes::new);
-    let method = match *request.method() {
-        Method::HEAD => &Method::GET,
-        ref method => method,
-    };
-    ROUTES.needed(method, &request.match_pattern()?)
-}
-
 /// What each route needs.
-struct Routes {
+pub(crate) struct RoutePermissions {
     /// By the pattern; the methods are few.
     operations: HashMap<String, Vec<(Method, Needed)>>,
 }
 
-impl Routes {
-    fn new() -> Self {
+impl RoutePermissions {
+    /// Creates the table from the id, method and patterns of each operation.
+    pub(crate) fn new(all: impl IntoIterator<Item = (&'static str, Method, Vec<String>)>) -> Self {
         let by_id = operations();
         let mut found: HashMap<String, Vec<(Method, Needed)>> = HashMap::new();
-        for operation in resources::operations().all {
-            let Some(needed) = by_id.get(operation.id) else { continue };
-            for pattern in patterns(&operation) {
-                found.entry(pattern).or_default().push((operation.method.clone(), *needed));
+        for (id, method, patterns) in all {
+            let Some(needed) = by_id.get(id) else { continue };
+            for pattern in patterns {
+                found.entry(pattern).or_default().push((method.clone(), *needed));
             }
         }
         Self { operations: found }
+    }
+
+    /// Checks that the caller's key allows the call. `project`: the project of the request; `None` for an operation of
+    /// the organization. A key without a policy costs nothing here.
+    ///
+    /// # Errors
+    /// `insufficient_scope`, also for a route that has no action.
+    pub(crate) fn check(
+        &self,
+        request: &HttpRequest,
+        caller: &Caller,
+        project: Option<ProjectId>,
+    ) -> Result<(), ApiError> {
+        if caller.permissions.is_unrestricted() {
+            return Ok(());
+        }
+        let action = match self.of_request(request) {
+            Some(Needed::Key) => return Ok(()),
+            Some(Needed::Action(action)) => action,
+            None => return Err(no_action()),
+        };
+        let target = target(action.kind, which(request), project).ok_or_else(no_action)?;
+        Ok(caller.permissions.require(action, target)?)
+    }
+
+    /// Returns what the route of a request needs; `None` for a route that is not known.
+    fn of_request(&self, request: &HttpRequest) -> Option<Needed> {
+        let method = match *request.method() {
+            Method::HEAD => &Method::GET,
+            ref method => method,
+        };
+        self.needed(method, &request.match_pattern()?)
     }
 
     fn needed(&self, method: &Method, pattern: &str) -> Option<Needed> {
@@ -133,7 +129,7 @@ mod tests {
     use casement_domain::permission::Verb;
 
     use super::*;
-    use crate::operation::Requirement;
+    use crate::{operation::Requirement, resources};
 
     #[test]
     fn every_operation_with_a_credential_has_one_action() {
@@ -157,14 +153,14 @@ mod tests {
 
     #[test]
     fn the_pages_and_the_direct_paths_need_the_action_of_their_operation() {
-        let routes = Routes::new();
+        let routes = crate::routes::permissions();
         let needed = |method: Method, pattern: &str| match routes.needed(&method, pattern) {
             Some(Needed::Action(action)) => action.to_string(),
             other => format!("{other:?}"),
         };
         for (method, pattern, action) in [
             (Method::DELETE, "/ui/api/browsers/{id_or_name}", "browsers:delete"),
-            (Method::GET, THUMBNAIL, "browsers:read"),
+            (Method::GET, table::THUMBNAIL, "browsers:read"),
             (Method::POST, "/vm/{session_id}/process/exec", "browsers:use"),
             (Method::GET, "/vm/{session_id}/cdp", "browsers:use"),
             (Method::GET, "/auth/context", "Some(Key)"),
@@ -174,6 +170,4 @@ mod tests {
         }
         assert_eq!(Verb::ALL.len(), 5, "the guide lists the verbs");
     }
-
-    const THUMBNAIL: &str = crate::ui::THUMBNAIL;
 }

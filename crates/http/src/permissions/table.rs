@@ -9,7 +9,8 @@ use casement_domain::permission::{
     Verb::{self, Create, Delete, Read, Update, Use},
 };
 
-use crate::ui::THUMBNAIL;
+/// The pattern of the route of a session's picture on the pages.
+pub(crate) const THUMBNAIL: &str = "/ui/api/browsers/{id_or_name}/thumbnail";
 
 /// The ids of the operations that need an action. An operation that is not listed is refused to keys with a policy.
 pub(super) const OPERATIONS: &[(Kind, Verb, &[&str])] = &[

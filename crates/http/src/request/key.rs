@@ -25,7 +25,6 @@ use crate::{
     error::{ApiError, Code},
     ignored_fields::IgnoredFields,
     operation::Requirement,
-    permissions,
     relay::DeliveryReceipt,
     state::{Api, Services},
     telemetry, ui,
@@ -63,7 +62,7 @@ impl ProjectAccess {
         let caller = authenticate(api, request).await?;
         let scope = project_scope(api, request, &caller).await;
         let allowed = scope.and_then(|scope| {
-            permissions::check(request, &caller, Some(scope.project_id()))?;
+            api.permissions.check(request, &caller, Some(scope.project_id()))?;
             Ok(scope)
         });
         let scope = counted(api, &caller, allowed)?;
@@ -106,7 +105,7 @@ impl Credential for OrganizationKey {
         let caller = authenticate(api, request).await?;
         let allowed = match caller.project {
             Some(_) => Err(ApiError::new(Code::Forbidden, "this needs a key of the whole organization")),
-            None => permissions::check(request, &caller, None),
+            None => api.permissions.check(request, &caller, None),
         };
         counted(api, &caller, allowed)?;
         audit::begin(request).await?;
@@ -121,7 +120,7 @@ impl Credential for AnyKey {
 
     async fn admit(api: &Api, request: &HttpRequest) -> Result<Caller, ApiError> {
         let caller = authenticate(api, request).await?;
-        counted(api, &caller, permissions::check(request, &caller, None))?;
+        counted(api, &caller, api.permissions.check(request, &caller, None))?;
         audit::begin(request).await?;
         Ok(caller)
     }

@@ -22,9 +22,7 @@ pub(crate) use self::{
     sign_ins::SignIns,
     thumbnail::thumbnail,
 };
-
-/// The route of a session's thumbnail.
-pub(crate) const THUMBNAIL: &str = "/ui/api/browsers/{id_or_name}/thumbnail";
+pub(crate) use crate::permissions::table::THUMBNAIL;
 
 /// Returns whether the matched route of a request is one of the web interface.
 pub(crate) fn is_ui(request: &HttpRequest) -> bool {

@@ -34,7 +34,7 @@ use crate::proxy::ProxyRouting;
 use crate::replay::SessionReplays;
 use crate::store_error::StoreError;
 use crate::telemetry::{ConfigRequest, Recorder};
-use crate::telemetry_destination::TelemetryDestinationRepository;
+use crate::telemetry_destination::{self, TelemetryDestinationRepository};
 
 /// The dependencies of the use cases of sessions.
 #[derive(Clone)]
@@ -111,7 +111,7 @@ impl Sessions {
         telemetry: &mut Option<ConfigRequest>,
     ) -> Result<(), StoreError> {
         let Some(telemetry) = telemetry else { return Ok(()) };
-        telemetry.export.find(&*self.deps.telemetry_destinations, scope).await
+        telemetry_destination::choose(&*self.deps.telemetry_destinations, scope, &mut telemetry.export).await
     }
 
     /// Returns a session of the project.
