@@ -303,7 +303,7 @@ mod tests {
 
     fn own(text: &str) -> (Lifetime, BrowserOptions) {
         match read_text(text) {
-            Ok(Target::Own(lifetime, Box::new(options))) => (lifetime, options),
+            Ok(Target::Own(lifetime, options)) => (lifetime, *options),
             Ok(Target::Existing(session)) => panic!("{text}: the session {session}"),
             Err(error) => panic!("{text}: {error}"),
         }
