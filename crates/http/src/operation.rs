@@ -245,9 +245,7 @@ impl Operation {
     /// Declares a JSON body in which this operation requires a field that the schema does not require.
     pub(crate) fn body_with<T: ToSchema>(&mut self, field: &str) -> &mut Self {
         self.schemas.push(schemas::<T>);
-        let not_null = [Type::Array, Type::Boolean, Type::Integer, Type::Number, Type::Object, Type::String];
-        let value = ObjectBuilder::new().schema_type(SchemaType::from_iter(not_null)).build();
-        let with_field = ObjectBuilder::new().property(field, value).required(field).build();
+        let with_field = ObjectBuilder::new().required(field).build();
         let schema = AllOfBuilder::new().item(reference::<T>()).item(with_field).build();
         self.request_body(JSON, Schema::AllOf(schema).into())
     }

@@ -90,6 +90,10 @@ fn bound(document: &mut Value) {
     let paths = document["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
     for operation in paths.filter_map(Value::as_object_mut).flat_map(Map::values_mut) {
         let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
+        let body = operation["requestBody"].pointer_mut("/content/application~1json/schema/allOf/1");
+        if let Some(part) = body {
+            refuse_null(part);
+        }
         if let Some(stream) = operation["responses"].pointer_mut("/200/content/text~1event-stream/schema") {
             *stream = event_with(stream.take());
         }
@@ -106,6 +110,14 @@ fn bound(document: &mut Value) {
             }
         }
     }
+}
+
+/// Refuses null for the fields that a part of a body requires.
+fn refuse_null(part: &mut Value) {
+    let required = part["required"].as_array().cloned().unwrap_or_default();
+    let null = |name: &Value| (name.as_str().unwrap_or_default().to_owned(), json!({"type": "null"}));
+    let properties: Map<String, Value> = required.iter().map(null).collect();
+    part["not"] = json!({"required": required, "properties": properties});
 }
 
 /// Returns the schema of one server-sent event whose data is JSON of this schema.
