@@ -90,14 +90,13 @@ fn bound(document: &mut Value) {
     let paths = document["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
     for operation in paths.filter_map(Value::as_object_mut).flat_map(Map::values_mut) {
         let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
-        let body = operation["requestBody"].pointer_mut("/content/application~1json/schema/allOf/1");
-        if let Some(part) = body {
+        if let Some(part) = operation.pointer_mut("/requestBody/content/application~1json/schema/allOf/1") {
             refuse_null(part);
         }
-        if let Some(stream) = operation["responses"].pointer_mut("/200/content/text~1event-stream/schema") {
+        if let Some(stream) = operation.pointer_mut("/responses/200/content/text~1event-stream/schema") {
             *stream = event_with(stream.take());
         }
-        for parameter in operation["parameters"].as_array_mut().into_iter().flatten() {
+        for parameter in operation.pointer_mut("/parameters").and_then(Value::as_array_mut).into_iter().flatten() {
             if parameter["in"] != "query" {
                 continue;
             }
