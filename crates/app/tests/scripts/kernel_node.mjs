@@ -6,8 +6,9 @@ import { gunzipSync } from 'node:zlib';
 import Kernel, { APIError, APIUserAbortError, toFile } from '@onkernel/sdk';
 
 const [pages] = process.argv.slice(2);
-// With this setting the client sends these calls directly to the address of the session.
-process.env.KERNEL_BROWSER_ROUTING_SUBRESOURCES = 'curl,fs,process,telemetry/stream';
+// With this setting the client sends these calls directly to the address of the session. A form that it sends there has
+// another boundary in its head than in its body.
+process.env.KERNEL_BROWSER_ROUTING_SUBRESOURCES = 'curl,fs/read_file,process,telemetry/stream';
 const client = new Kernel({ baseURL: process.env.CASEMENT_URL, apiKey: process.env.CASEMENT_KEY, maxRetries: 0, timeout: 300000 });
 const name = `node-${process.pid}`;
 

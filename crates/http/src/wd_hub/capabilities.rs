@@ -167,6 +167,8 @@ impl Reader {
         match (name.as_str(), &value) {
             (_, Value::Null) | ("browserName", _) => {}
             ("se:downloadsEnabled", Value::Bool(enabled)) => self.downloads = *enabled,
+            // The address that the client has, perhaps with a key.
+            ("se:remoteUrl", Value::String(_)) => {}
             ("se:name", Value::String(text)) => set(&mut self.options.name, text.clone(), &name)?,
             ("se:screenResolution", Value::String(text)) => {
                 set(&mut self.options.viewport, size(&name, text)?, &name)?;
