@@ -395,7 +395,7 @@ pub(super) fn any_text() -> Value {
 /// [`operation_parameters`].
 pub(super) fn parameters() -> Vec<(&'static str, Value)> {
     let moment = || json!({"pattern": DATE_TIME_OR_AGE});
-    let number = json!({"minimum": 0, "maximum": i64::MAX});
+    let number = json!({"minimum": 0});
     vec![
         ("limit", range(1, Page::MAX_LIMIT)),
         ("offset", number),
@@ -410,7 +410,6 @@ pub(super) fn parameters() -> Vec<(&'static str, Value)> {
         ("source", one_of(&["path", "supervisor"])),
         ("supervisor_process", one_of(&["chromium", "display", "agent"])),
         ("os", one_of(&["linux", "win", "mac"])),
-        ("format", one_of(&["jsonl", "jsonl.gz"])),
         ("search", json!({"maxLength": audit::MAX_SEARCH})),
         ("auth_strategy", json!({"maxLength": audit::MAX_VALUE})),
         ("service", json!({"maxLength": audit::MAX_VALUE})),
@@ -435,7 +434,9 @@ pub(super) fn operation_parameters() -> Vec<(&'static str, &'static str, Value)>
         ("list_audit_records", "end", json!({"format": "date-time"})),
         ("export_audit_chunk", "start", json!({"format": "date-time"})),
         ("export_audit_chunk", "end", json!({"format": "date-time"})),
-        ("download_profile", "version", json!({"pattern": ID})),
+        ("download_profile", "version", json!({"pattern": format!("^$|{ID}")})),
+        ("download_profile", "format", one_of(&["tar.zst", "tar"])),
+        ("export_audit_chunk", "format", one_of(&["jsonl", "jsonl.gz"])),
         ("extension_from_web_store", "url", json!({"pattern": STORE_URL})),
         ("list_telemetry_events", "category", json!({"items": {"enum": categories}})),
     ]
