@@ -137,7 +137,7 @@ pub(crate) struct Invoke {
     #[schema(required, nullable = false)]
     tool_ref: Option<String>,
     /// The input, at most 1 MiB as JSON. Required.
-    #[schema(required, nullable = false, value_type = Object)]
+    #[schema(required, nullable = false)]
     input: Option<Map<String, Value>>,
     /// The timeout in seconds, 1 to 600. Default: 60. The call ends earlier if the client announces an earlier timeout.
     timeout_sec: Option<i64>,

@@ -156,8 +156,9 @@ pub fn on_change(request: Option<&ConfigRequest>, current: Option<&Capture>) -> 
 /// # Errors
 /// See [`on_change`]; only what would be refused with every current capture.
 pub fn check_change(request: Option<&ConfigRequest>) -> Result<(), InvalidValue> {
-    let placeholder = TelemetryDestinationId::from_ulid(ulid::Ulid::nil());
-    let delivery = Delivery { destination: Some(placeholder), stored: true };
+    // With every category and some destination, a change is refused only for what it says itself.
+    let some_destination = TelemetryDestinationId::from_ulid(ulid::Ulid::nil());
+    let delivery = Delivery { destination: Some(some_destination), stored: true };
     let everything = Capture::only(Category::ALL).map(|capture| capture.delivered(delivery));
     on_change(request, everything.as_ref()).map(drop)
 }

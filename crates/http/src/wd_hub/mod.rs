@@ -20,7 +20,6 @@ use crate::operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations};
 #[expect(dead_code, reason = "only the OpenAPI document uses it; the capabilities are read one by one")]
 struct NewWebDriverSession {
     /// `alwaysMatch` and `firstMatch` of the protocol; `casement:options` in them chooses the browser.
-    #[schema(value_type = Option<Object>)]
     capabilities: Option<Map<String, Value>>,
 }
 
