@@ -236,12 +236,6 @@ impl Operation {
         self.request_body(JSON, reference::<T>())
     }
 
-    /// Adds a schema to which a text of the description refers.
-    pub(crate) fn schema<T: ToSchema>(&mut self) -> &mut Self {
-        self.schemas.push(schemas::<T>);
-        self
-    }
-
     /// Declares a JSON body in which this operation requires a field that the schema does not require.
     pub(crate) fn body_with<T: ToSchema>(&mut self, field: &str) -> &mut Self {
         self.schemas.push(schemas::<T>);

@@ -10,7 +10,7 @@ use super::address::{is_private, is_public, network_of};
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 
 /// The maximum number of characters of a pattern.
-const MAX_LENGTH: usize = 255;
+pub const MAX_LENGTH: usize = 255;
 /// The maximum number of bytes of a host name, and of a label of one.
 const MAX_NAME_BYTES: usize = 253;
 const MAX_LABEL_BYTES: usize = 63;

@@ -16,8 +16,8 @@ pub use allowlist::{Allowlist, AllowlistChange, AllowlistError, Condition, Stale
 #[cfg(feature = "mocks")]
 pub use denied::MockDeniedRequestLog;
 pub use denied::{DeniedRequest, DeniedRequestLog, DeniedRequests, NoDeniedRequests};
-pub use destination::Destination;
 pub(crate) use destination::is_host_name;
+pub use destination::{Destination, MAX_LENGTH as MAX_PATTERN};
 pub use input::{
     AllowlistUpdateRequest, MAX_ALLOWED_HOSTS, MAX_PRIVATE_HOSTS, MAX_PROXY_ROUTES, MAX_ROUTED_HOSTS, NetworkRequest,
     NewNetwork, ProxyRouteRequest,

@@ -9,4 +9,4 @@ mod resource;
 
 pub use action::{Action, Kind, Level, Verb};
 pub use policy::{InsufficientScope, Permissions, Policy, PolicyRequest, Statement, StatementRequest};
-pub use resource::{Target, Which};
+pub use resource::{MAX_LENGTH as MAX_RESOURCE, Target, Which};

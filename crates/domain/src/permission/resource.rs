@@ -9,7 +9,7 @@ use crate::field::{FieldCode, InvalidValue, one_of};
 use crate::ids::{ProjectId, parse_ulid};
 
 /// The maximum length of a resource in characters: the longest one that is valid has fewer.
-const MAX_LENGTH: usize = 128;
+pub const MAX_LENGTH: usize = 128;
 
 /// Which resource of a kind an operation touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

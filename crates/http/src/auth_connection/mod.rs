@@ -20,7 +20,7 @@ use self::{
     },
     input::{CreateBody, LoginBody, UpdateBody},
     record::{ConnectionBody, LoginRecord, TimelineBody},
-    stream::{StateEvent, follow_auth_connection},
+    stream::{StreamEvent, follow_auth_connection},
 };
 use crate::operation::{ARCHIVED, LIMIT_REACHED, OTHER_PROJECT, Operations};
 
@@ -66,7 +66,7 @@ pub(crate) fn operations(api: &mut Operations) {
             "Streams the state of a login: the present one, then every change, until the login ends. Without a login, the stream waits \
              for the first one, at most an hour.",
         )
-        .streams::<StateEvent>();
+        .streams::<StreamEvent>();
     api.get("/auth/connections/{id}/timeline", "list_auth_connection_timeline", list_auth_connection_timeline)
         .summary("Lists what happened to an auth connection, newest first.")
         .query::<TimelineParams>()

@@ -23,32 +23,32 @@ use crate::{
 /// The maximum time that a stream waits for the first login.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// The state of a login.
+/// One event of a login's stream.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuthConnectionEvent)]
-pub(crate) struct StateEvent {
-    /// `managed_auth_state`.
-    event: &'static str,
-    #[schema(value_type = String, format = DateTime)]
-    timestamp: Moment,
-    flow_status: &'static str,
-    flow_step: &'static str,
-    flow_type: &'static str,
-    #[serde(flatten)]
-    facts: FlowFacts,
-}
-
-#[derive(Serialize)]
-struct Heartbeat {
-    event: &'static str,
-    timestamp: Moment,
-}
-
-#[derive(Serialize)]
-struct Failure {
-    event: &'static str,
-    timestamp: Moment,
-    error: ErrorBody,
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum StreamEvent {
+    /// The state of a login.
+    ManagedAuthState {
+        #[schema(value_type = String, format = DateTime)]
+        timestamp: Moment,
+        flow_status: &'static str,
+        flow_step: &'static str,
+        flow_type: &'static str,
+        #[serde(flatten)]
+        facts: Box<FlowFacts>,
+    },
+    /// The stream ends with an error.
+    Error {
+        #[schema(value_type = String, format = DateTime)]
+        timestamp: Moment,
+        error: ErrorBody,
+    },
+    /// A heartbeat, because there was no other event for a while.
+    SseHeartbeat {
+        #[schema(value_type = String, format = DateTime)]
+        timestamp: Moment,
+    },
 }
 
 pub(crate) async fn follow_auth_connection(request: Request<ProjectKey>) -> Answer {
@@ -94,7 +94,7 @@ impl Following {
     async fn next(&mut self) -> Option<Bytes> {
         while !self.has_ended {
             if !std::mem::take(&mut self.must_read) && !self.receive().await? {
-                return Some(sse::frame(&Heartbeat { event: "sse_heartbeat", timestamp: self.now() }));
+                return Some(sse::frame(&StreamEvent::SseHeartbeat { timestamp: self.now() }));
             }
             match self.read_state().await {
                 Ok(Some(frame)) => return Some(frame),
@@ -102,7 +102,7 @@ impl Following {
                 Err(error) => {
                     self.has_ended = true;
                     let error = error.to_body();
-                    return Some(sse::frame(&Failure { event: "error", timestamp: self.now(), error }));
+                    return Some(sse::frame(&StreamEvent::Error { timestamp: self.now(), error }));
                 }
             }
         }
@@ -162,13 +162,12 @@ impl Following {
     }
 
     fn frame(&self, flow: &Flow, facts: FlowFacts) -> Bytes {
-        sse::frame(&StateEvent {
-            event: "managed_auth_state",
+        sse::frame(&StreamEvent::ManagedAuthState {
             timestamp: self.now(),
             flow_status: flow.status.as_str(),
             flow_step: flow.step.as_str(),
             flow_type: flow.kind.as_str(),
-            facts,
+            facts: Box::new(facts),
         })
     }
 }

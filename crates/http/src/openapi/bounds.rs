@@ -4,11 +4,14 @@
 
 use casement_domain::{
     api_key, audit, auth_connection,
-    browser::{StartUrl, Viewport},
-    computer, credential, credential_provider,
+    browser::{BrowserRegion, StartUrl, Viewport},
+    computer,
+    credential::{self, TotpAlgorithm},
+    credential_provider,
     credential_provider::CredentialProvider,
-    curl, deployment, extension, fs, invocation, name,
+    curl, deployment, extension, fs, invocation, name, network,
     page::Page,
+    permission::{self, Policy},
     pool, process, project,
     proxy::{self, ProxyType},
     replay::NewReplay,
@@ -64,6 +67,8 @@ const HOST_NAME: &str = r"^([A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.)*[A-Z
 /// A host name in which a label may be `*` or `**`.
 const ALLOWED_DOMAIN: &str =
     r"^((\*\*?|[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)\.)+[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$";
+/// A host name, `*.` and a host name, an address or a network.
+const BYPASS_HOST: &str = r"^(\*\.)?([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$|^(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}(/([0-9]|[12][0-9]|3[0-2]))?$|^[0-9A-Fa-f:]*:[0-9A-Fa-f:]*(/[0-9]{1,3})?$";
 /// An id of this service.
 const ID: &str = "^[0-7][0-9a-hjkmnp-tv-z]{25}$";
 /// An absolute URL of http or https.
@@ -112,6 +117,18 @@ fn one_given() -> Value {
     json!({"anyOf": [given("id"), given("name")]})
 }
 
+fn memory() -> Value {
+    one_of(&["1GiB", "2GiB", "4GiB", "8GiB", "16GiB"])
+}
+
+fn region() -> Value {
+    one_of(&BrowserRegion::ALL.map(BrowserRegion::as_str))
+}
+
+fn hosts(low: usize, high: usize) -> Value {
+    items_of(low, high, text(1, network::MAX_PATTERN))
+}
+
 fn side() -> Value {
     range(1, Viewport::MAX_SIDE)
 }
@@ -141,6 +158,18 @@ fn sessions() -> Vec<FieldBound> {
         ("UpdateBrowser", "name", formed(&format!("^$|{LABEL}"), name::MAX_LENGTH)),
         ("UpdateBrowser", "profile", json!({"anyOf": [{"type": "null"}, one_given()]})),
         ("UpdateBrowser", "tags", tags()),
+        ("UpdateBrowser", "start_url", formed(&format!("^$|{ANY_URL}"), StartUrl::MAX_LENGTH)),
+        ("CreateBrowser", "memory", memory()),
+        ("CreateBrowser", "region", region()),
+        ("BrowserPoolInput", "memory", memory()),
+        ("BrowserPoolInput", "region", region()),
+        ("BrowserNetworkInput", "allowed_hosts", hosts(1, network::MAX_ALLOWED_HOSTS)),
+        ("BrowserNetworkInput", "private_hosts", hosts(0, network::MAX_PRIVATE_HOSTS)),
+        ("BrowserNetworkInput", "proxy_routes", items(0, network::MAX_PROXY_ROUTES)),
+        ("BrowserNetworkUpdate", "allowed_hosts", hosts(1, network::MAX_ALLOWED_HOSTS)),
+        ("BrowserNetworkUpdate", "mutation_id", text(1, name::MAX_LENGTH)),
+        ("BrowserProxyRouteInput", "hosts", hosts(1, network::MAX_ROUTED_HOSTS)),
+        ("BrowserProxySelection", "mode", one_of(&["direct", "default"])),
         ("ViewportInput", "width", side()),
         ("ViewportInput", "height", side()),
         ("ViewportInput", "refresh_rate", range(1, Viewport::MAX_REFRESH_RATE)),
@@ -172,6 +201,8 @@ fn pools() -> Vec<FieldBound> {
 fn keys_and_projects() -> Vec<FieldBound> {
     let days = |low| range(low, api_key::MAX_DAYS);
     vec![
+        ("ApiKeyPolicyInput", "statements", items(0, Policy::MAX_STATEMENTS)),
+        ("ApiKeyStatementInput", "resource", text(1, permission::MAX_RESOURCE)),
         ("CreateApiKey", "name", label()),
         ("CreateApiKey", "days_to_expire", days(1)),
         ("RenameApiKey", "name", label()),
@@ -180,6 +211,12 @@ fn keys_and_projects() -> Vec<FieldBound> {
         ("CreateProject", "name", label_in_path()),
         ("ProjectChanges", "name", label_in_path()),
         ("ProjectChanges", "status", one_of(&["active", "archived"])),
+        ("CreateOtlpDestination", "name", label_in_path()),
+        ("CreateOtlpDestination", "description", json!({"maxLength": 1024})),
+        ("CreateOtlpDestination", "endpoint", json!({"pattern": HTTP_URL})),
+        ("UpdateOtlpDestination", "name", label_in_path()),
+        ("UpdateOtlpDestination", "description", json!({"maxLength": 1024})),
+        ("UpdateOtlpDestination", "endpoint", json!({"pattern": HTTP_URL})),
         ("ProjectLimitsChanges", "max_concurrent_invocations", range(0, project::MAX_LIMIT)),
         ("ProjectLimitsChanges", "max_concurrent_sessions", range(0, project::MAX_LIMIT)),
         ("ProjectLimitsChanges", "max_pooled_sessions", range(0, project::MAX_LIMIT)),
@@ -192,6 +229,9 @@ fn logins() -> Vec<FieldBound> {
     let domains = || items_of(0, auth_connection::MAX_DOMAINS, formed(ALLOWED_DOMAIN, 253));
     let values = || map(credential::MAX_VALUES, plain(credential::MAX_KEY), text(0, credential::MAX_VALUE));
     let submitted = || map(auth_connection::MAX_VALUES, json!({}), text(0, auth_connection::MAX_VALUE_BYTES));
+    let algorithm = || one_of(&TotpAlgorithm::ALL.map(TotpAlgorithm::as_str));
+    let digits = || range(credential::MIN_DIGITS.into(), credential::MAX_DIGITS.into());
+    let period = || range(1, credential::MAX_PERIOD_SECONDS.into());
     let ttl = || range(0, credential_provider::MAX_TTL_SECONDS);
     let projects = || items(0, CredentialProvider::MAX_PROJECTS);
     vec![
@@ -203,6 +243,9 @@ fn logins() -> Vec<FieldBound> {
         ("UpdateAuthConnection", "allowed_domains", domains()),
         ("UpdateAuthConnection", "health_check_interval", interval()),
         ("UpdateAuthConnection", "login_url", formed(&format!("^$|{HTTP_URL}"), auth_connection::MAX_URL)),
+        ("AuthCredentialReference", "name", text(1, auth_connection::MAX_TEXT)),
+        ("AuthCredentialReference", "path", text(1, auth_connection::MAX_TEXT)),
+        ("AuthCredentialReference", "provider", text(1, auth_connection::MAX_TEXT)),
         ("SubmitAuthConnection", "field_values", submitted()),
         ("SubmitAuthConnection", "fields", submitted()),
         ("CreateCredential", "name", label_in_path()),
@@ -210,6 +253,12 @@ fn logins() -> Vec<FieldBound> {
         ("CreateCredential", "sso_provider", formed(PLAIN, credential::MAX_PROVIDER)),
         ("CreateCredential", "totp_secret", formed(&format!("^$|{BASE32}"), credential::MAX_TOTP_SECRET)),
         ("CreateCredential", "values", values()),
+        ("CreateCredential", "totp_algorithm", algorithm()),
+        ("CreateCredential", "totp_digits", digits()),
+        ("CreateCredential", "totp_period", period()),
+        ("UpdateCredential", "totp_algorithm", algorithm()),
+        ("UpdateCredential", "totp_digits", digits()),
+        ("UpdateCredential", "totp_period", period()),
         ("UpdateCredential", "name", label_in_path()),
         ("UpdateCredential", "sso_provider", formed(PLAIN, credential::MAX_PROVIDER)),
         ("UpdateCredential", "totp_secret", formed(&format!("^$|{BASE32}"), credential::MAX_TOTP_SECRET)),
@@ -371,7 +420,7 @@ fn proxies() -> Vec<FieldBound> {
         ("CreateProxy", "type", one_of(&kinds)),
         ("CreateProxy", "name", label()),
         ("CreateProxy", "protocol", one_of(&["http", "https", "socks5"])),
-        ("CreateProxy", "bypass_hosts", items(0, proxy::MAX_BYPASS_HOSTS)),
+        ("CreateProxy", "bypass_hosts", items_of(0, proxy::MAX_BYPASS_HOSTS, json!({"pattern": BYPASS_HOST}))),
         ("CreateProxyConfig", "host", text(1, 253)),
         ("CreateProxyConfig", "port", range(1, u16::MAX.into())),
         ("CreateProxyConfig", "username", credential()),
@@ -395,7 +444,8 @@ pub(super) fn any_text() -> Value {
 /// [`operation_parameters`].
 pub(super) fn parameters() -> Vec<(&'static str, Value)> {
     let moment = || json!({"pattern": DATE_TIME_OR_AGE});
-    let number = json!({"minimum": 0});
+    // Larger numbers than the format has are beyond the end of every list too.
+    let number = json!({"minimum": 0, "format": null});
     vec![
         ("limit", range(1, Page::MAX_LIMIT)),
         ("offset", number),

@@ -87,6 +87,9 @@ fn bound(document: &mut Value) {
     for (schema, rules) in bounds::conditions() {
         narrow(&mut document["components"]["schemas"][schema], &rules);
     }
+    for form in ["DeploymentForm", "UploadExtension"] {
+        without_null(&mut document["components"]["schemas"][form]["properties"]);
+    }
     let paths = document["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
     for operation in paths.filter_map(Value::as_object_mut).flat_map(Map::values_mut) {
         let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
@@ -108,6 +111,17 @@ fn bound(document: &mut Value) {
                 narrow(&mut parameter["schema"], &bounds);
             }
         }
+    }
+}
+
+/// Removes null from the types of fields of a form: a part that is not sent is absent, and null would be a text.
+fn without_null(properties: &mut Value) {
+    for field in properties.as_object_mut().into_iter().flat_map(Map::values_mut) {
+        for choices in ["type", "oneOf"] {
+            let Some(all) = field[choices].as_array_mut() else { continue };
+            all.retain(|one| *one != "null" && one["type"] != "null");
+        }
+        field.as_object_mut().into_iter().for_each(|field| field.retain(|_, value| !value.is_null()));
     }
 }
 
@@ -133,6 +147,9 @@ fn narrow(schema: &mut Value, bounds: &Value) {
     for (name, bound) in members {
         match (name.as_str(), bound.as_array()) {
             ("items" | "additionalProperties", _) => narrow(&mut schema[name], bound),
+            _ if bound.is_null() => {
+                schema.as_object_mut().and_then(|schema| schema.remove(name));
+            }
             ("enum", Some(words)) if accepts_null => {
                 schema["enum"] = words.iter().cloned().chain([Value::Null]).collect();
             }

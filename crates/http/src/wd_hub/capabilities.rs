@@ -101,9 +101,11 @@ pub(super) fn read(body: &[u8]) -> Result<NewSession, ApiError> {
 
 /// Returns the capabilities that all sessions need, merged with those of the first alternative of this browser.
 fn chosen(body: &Value) -> Result<Map<String, Value>, ApiError> {
-    let (always, first) = match body.get("capabilities") {
-        Some(capabilities) => (capabilities.get("alwaysMatch"), capabilities.get("firstMatch")),
-        None => (body.get("desiredCapabilities"), None),
+    let (always, first) = match (body, body.get("capabilities")) {
+        (Value::Object(body), None | Some(Value::Null)) => (body.get("desiredCapabilities"), None),
+        (Value::Object(_), Some(Value::Object(both))) => (both.get("alwaysMatch"), both.get("firstMatch")),
+        (Value::Object(_), _) => return Err(malformed("capabilities")),
+        _ => return Err(ApiError::new(Code::BadRequest, BadCapabilities::Parameters.to_string())),
     };
     let always = members("alwaysMatch", always)?;
     let alternatives = match first {

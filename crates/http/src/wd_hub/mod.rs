@@ -19,8 +19,35 @@ use crate::operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations};
 #[derive(Deserialize, ToSchema)]
 #[expect(dead_code, reason = "only the OpenAPI document uses it; the capabilities are read one by one")]
 struct NewWebDriverSession {
-    /// `alwaysMatch` and `firstMatch` of the protocol; `casement:options` in them chooses the browser.
-    capabilities: Option<Map<String, Value>>,
+    capabilities: Option<Alternatives>,
+}
+
+/// The capabilities of the protocol.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = WebDriverCapabilities)]
+#[expect(dead_code, reason = "as above")]
+struct Alternatives {
+    /// The capabilities that the session must have.
+    #[serde(rename = "alwaysMatch")]
+    always_match: Option<Capabilities>,
+    /// Alternatives, each together with `alwaysMatch`; the first one of this browser is taken.
+    #[serde(rename = "firstMatch")]
+    first_match: Option<Vec<Capabilities>>,
+}
+
+/// One set of capabilities.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = WebDriverCapabilitySet)]
+#[expect(dead_code, reason = "as above")]
+struct Capabilities {
+    /// `chrome` or `chromium`.
+    #[serde(rename = "browserName")]
+    browser_name: Option<String>,
+    /// The browser of this service.
+    #[serde(rename = "casement:options")]
+    options: Option<VendorOptions>,
+    #[serde(flatten)]
+    others: Map<String, Value>,
 }
 
 pub(crate) fn operations(api: &mut Operations) {
@@ -31,7 +58,6 @@ pub(crate) fn operations(api: &mut Operations) {
     api.post("/wd/hub/session", "create_webdriver_session", handlers::create)
         .summary("Makes a session and a WebDriver session in it.")
         .body::<NewWebDriverSession>()
-        .schema::<VendorOptions>()
         .content::<Value>("200", "application/json", "`value.sessionId` and `value.capabilities`")
         .refuses([
             ("400", "A capability breaks a rule, or this installation does not support it"),
