@@ -149,6 +149,16 @@ async fn a_key_is_accepted_in_every_place_where_clients_put_it() {
     assert_eq!(refused(&api, "/connect?token=csk_x").await, (401, "unauthorized".to_owned()));
     let both = format!("/connect?token={}&apiKey={}", key(), Key::OtherProject.text());
     assert_eq!(refused(&api, &both).await, (401, "unauthorized".to_owned()));
+    let password = format!("Authorization: {}", basic(format!("user:{}", key())));
+    let bearer = format!("Authorization: Bearer {}", Key::OtherProject.text());
+    for (path, headers, status) in [
+        ("/json/version", vec![&*password], 200),
+        ("/json/version", vec![&*password, &*bearer], 401),
+        ("/wd/hub/session/a-b/url", vec![&*bearer, &*password], 401),
+        ("/wd/hub/session/a-b/url?jwt=x", vec!["Origin: https://attacker.test", &*password], 401),
+    ] {
+        assert_eq!(api.request("GET", path, &headers, "").await.status, status, "{path} {headers:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
