@@ -13,6 +13,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use crate::{
     error::ApiError,
+    host,
     query::{Query, decoded},
     request_uri,
 };
@@ -33,7 +34,7 @@ const COMMANDS: [&str; 4] = ["session", "sessions", "status", "se"];
 const SOCKETS: [&str; 2] = ["/connect", "/connect/webdriver"];
 
 /// Moves the key of a connecting client to `Authorization: Bearer`, and the project to its header. Several different
-/// keys become several headers, which are refused.
+/// keys become several headers, which are refused. Basic credentials stay for [`accept_basic`].
 pub(crate) fn move_to_headers(request: &mut ServiceRequest) {
     if !is_connecting(request.uri().path()) {
         return;
@@ -42,12 +43,25 @@ pub(crate) fn move_to_headers(request: &mut ServiceRequest) {
     request_uri::replace(request, &uri);
     let headers = request.headers_mut();
     keys.extend(headers.remove(KEY_HEADER).filter_map(|value| value.to_str().map(str::to_owned).ok()));
-    if let Some(key) = basic(headers) {
-        headers.remove(header::AUTHORIZATION);
-        keys.push(key);
-    }
     keys.into_iter().for_each(|key| add(headers, header::AUTHORIZATION, &format!("Bearer {key}")));
     project.into_iter().for_each(|project| add(headers, PROJECT_HEADER, &project));
+}
+
+/// Turns Basic credentials of a connecting client into `Authorization: Bearer`. Called after the check of the request's
+/// origin, because a browser sends such credentials by itself. Beside a token in the query they are left as they are,
+/// which admits nobody: the token alone has passed that check.
+pub(crate) fn accept_basic(request: &mut ServiceRequest) {
+    if !is_connecting(request.uri().path()) || host::has_token(request.uri()) {
+        return;
+    }
+    let headers = request.headers_mut();
+    let (pairs, others): (Vec<_>, Vec<_>) =
+        headers.remove(header::AUTHORIZATION).partition(|value| basic(value).is_some());
+    others.into_iter().for_each(|value| headers.append(header::AUTHORIZATION, value));
+    for (user, password) in pairs.iter().filter_map(basic) {
+        let key = if password.is_empty() { user } else { password };
+        add(headers, header::AUTHORIZATION, &format!("Bearer {key}"));
+    }
 }
 
 fn is_connecting(path: &str) -> bool {
@@ -96,15 +110,14 @@ fn moved(uri: &Uri) -> Moved {
     Moved { uri, keys, project }
 }
 
-/// Returns the key of basic credentials: the password, or the user's name if there is no password.
-fn basic(headers: &HeaderMap) -> Option<String> {
-    let (scheme, encoded) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+/// Returns the user's name and the password of Basic credentials.
+fn basic(value: &HeaderValue) -> Option<(String, String)> {
+    let (scheme, encoded) = value.to_str().ok()?.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
     let pair = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
-    let (user, password) = pair.split_once(':')?;
-    Some(if password.is_empty() { user } else { password }.to_owned())
+    pair.split_once(':').map(|(user, password)| (user.to_owned(), password.to_owned()))
 }
 
 /// Returns the connect token of a request, if its path accepts one.
@@ -129,6 +142,7 @@ mod tests {
         let request = headers.iter().fold(TestRequest::with_uri(uri), |request, header| request.append_header(*header));
         let mut request = request.to_srv_request();
         move_to_headers(&mut request);
+        accept_basic(&mut request);
         let values = request.headers().get_all(header::AUTHORIZATION);
         let values = values.map(|value| value.to_str().unwrap_or_default().to_owned()).collect();
         (request.uri().to_string(), values)
@@ -162,6 +176,24 @@ mod tests {
     fn several_different_keys_stay_several() {
         let (_, values) = after("/connect?token=A", &[("authorization", "Bearer B")]);
         assert_eq!(values, ["Bearer B", "Bearer A"]);
+    }
+
+    #[test]
+    fn basic_credentials_beside_another_credential_replace_nothing() {
+        let ours = basic_header("user:A");
+        for other in ["Bearer B".to_owned(), basic_header("user:B")] {
+            for headers in [
+                [("authorization", &*ours), ("authorization", &*other)],
+                [("authorization", &*other), ("authorization", &*ours)],
+            ] {
+                let (_, mut values) = after("/connect", &headers);
+                values.sort_unstable();
+                assert_eq!(values, ["Bearer A", "Bearer B"], "{other}");
+            }
+        }
+        for uri in ["/connect?jwt=x", "/connect?connect_token=x"] {
+            assert_eq!(after(uri, &[("authorization", &ours)]), (uri.to_owned(), vec![ours.clone()]));
+        }
     }
 
     #[test]

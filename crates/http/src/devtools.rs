@@ -1,6 +1,8 @@
 //! The HTTP endpoints of the DevTools protocol below a session: its version and its targets, with the session's own
 //! addresses in place of the browser's.
 
+use std::time::Duration;
+
 use actix_web::HttpResponse;
 use bytes::Bytes;
 use casement_domain::NotFound;
@@ -10,7 +12,7 @@ use serde_json::Value;
 use crate::{
     answer::Answer,
     error::{ApiError, Code},
-    relay::{CDP_HOST, Channel, ClientHandshake, Upstream, exchange},
+    relay::{BrowserConnector, CDP_HOST, Channel, ClientHandshake, Upstream, exchange},
     request::{ActiveSession, Request},
     session::Urls,
     vm,
@@ -18,6 +20,8 @@ use crate::{
 
 /// The maximum size of the browser's response, in bytes. A browser has at most some hundred targets.
 const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
+/// The maximum time for the browser's response.
+const MAX_READ: Duration = Duration::from_secs(10);
 /// The members with an address of the browser's own pages.
 const FRONTENDS: [&str; 2] = ["devtoolsFrontendUrl", "devtoolsFrontendUrlCompat"];
 const SOCKET: &str = "webSocketDebuggerUrl";
@@ -71,8 +75,17 @@ async fn read(request: &Request<ActiveSession>, path: &str) -> Result<Value, Api
     let activity = services.sessions.activity().begin(session.id);
     let _activity = activity.ok_or_else(|| NotFound::new("browser session", session.id.to_string()))?;
     let browser = session.browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;
-    let connection = services.session_connector.connector(browser).dial(Channel::Cdp).await?;
-    let upstream = Upstream::adopt(connection).map_err(unreadable)?;
+    bounded(MAX_READ, get(services.session_connector.connector(browser).as_ref(), path)).await
+}
+
+/// Bounds the time of `work`: a browser that hangs accepts connections and answers nothing.
+async fn bounded(limit: Duration, work: impl Future<Output = Result<Value, ApiError>>) -> Result<Value, ApiError> {
+    let late = |_| ApiError::new(Code::UpstreamError, format!("the browser did not answer within {limit:?}"));
+    tokio::time::timeout(limit, work).await.map_err(late)?
+}
+
+async fn get(connector: &dyn BrowserConnector, path: &str) -> Result<Value, ApiError> {
+    let upstream = Upstream::adopt(connector.dial(Channel::Cdp).await?).map_err(unreadable)?;
     let get = hyper::Request::get(path).header("host", CDP_HOST).header("connection", "close");
     let response = exchange(upstream, get.body(Full::new(Bytes::new())).map_err(ApiError::internal)?).await;
     let body = Limited::new(response.map_err(unreadable)?.into_body(), MAX_RESPONSE_BYTES).collect().await;
@@ -81,4 +94,15 @@ async fn read(request: &Request<ActiveSession>, path: &str) -> Result<Value, Api
 
 fn unreadable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ApiError {
     ApiError::new(Code::UpstreamError, "the browser's answer makes no sense").caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_browser_that_answers_nothing_is_not_waited_for() {
+        let refused = bounded(Duration::from_millis(1), std::future::pending()).await.expect_err("no answer");
+        assert_eq!(refused.code(), Code::UpstreamError);
+    }
 }

@@ -111,16 +111,20 @@ fn key(host: &str, port: u16) -> String {
     format!("{}:{port}", host.to_ascii_lowercase())
 }
 
-/// Returns whether the request has a bearer key, a token or a connect token. Basic credentials do not count, because a browser sends
-/// them automatically.
+/// Returns whether the request has a bearer key, a token or a connect token. Basic credentials do not count, because a
+/// browser sends them automatically.
 fn has_explicit_credential(uri: &Uri, headers: &HeaderMap) -> bool {
     let bearer = headers
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .is_some_and(|value| value.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer ")));
+    bearer || has_token(uri)
+}
+
+/// Returns whether the query has a token or a connect token.
+pub(crate) fn has_token(uri: &Uri) -> bool {
     let token = |pair: &str| ["jwt=", "connect_token="].iter().any(|name| pair.starts_with(name));
-    let token = uri.query().is_some_and(|query| query.split('&').any(token));
-    bearer || token
+    uri.query().is_some_and(|query| query.split('&').any(token))
 }
 
 #[cfg(test)]

@@ -80,7 +80,10 @@ pub(crate) async fn outermost(
             .allowed(request.headers())
             .map(|origin| (origin, cors::is_preflight(request.method(), request.headers())));
         let result = match admit(&api, &request) {
-            Ok(()) => AssertUnwindSafe(next.call(request)).catch_unwind().await,
+            Ok(()) => {
+                connect_credential::accept_basic(&mut request);
+                AssertUnwindSafe(next.call(request)).catch_unwind().await
+            }
             Err(refusal) => Ok(Ok(request.error_response(refusal))),
         };
         let response = match result {

@@ -137,12 +137,25 @@ pub(crate) async fn classic(request: Result<Request<WebDriverClient>, ApiError>)
 }
 
 async fn command(request: Result<Request<WebDriverClient>, ApiError>) -> Answer {
-    let mut request = request?;
+    let request = request?;
     // The path is not decoded, because it is forwarded.
     let tail = request.http().uri().path().splitn(5, '/').nth(4).unwrap_or_default().to_owned();
-    let limit = FileCommand::of(request.http().method(), &tail).and_then(FileCommand::max_body_bytes);
-    let body = body::read(&mut request.take_payload()?, limit.unwrap_or(MAX_BODY_BYTES)).await?;
-    run_command(request, &tail, body).await.map(|answered| answered.response)
+    read_and_run(request, &tail).await
+}
+
+/// Reads the body of a classic command and runs it, as [`run_command`].
+///
+/// # Errors
+/// Those of [`body::read`] and [`run_command`].
+pub(crate) async fn read_and_run<C: SessionCredential>(mut request: Request<C>, tail: &str) -> Answer {
+    let command = FileCommand::of(request.http().method(), tail);
+    let _turn = match command {
+        Some(command) => command.turn().await,
+        None => None,
+    };
+    let limit = command.and_then(FileCommand::max_body_bytes).unwrap_or(MAX_BODY_BYTES);
+    let body = body::read(&mut request.take_payload()?, limit).await?;
+    run_command(request, tail, body).await.map(|answered| answered.response)
 }
 
 /// Runs a classic command in the session. `tail` is the path below the base of the protocol, percent-encoded.

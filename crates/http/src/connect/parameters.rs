@@ -185,8 +185,13 @@ pub(super) fn read(query: &Query) -> Result<Target, ApiError> {
 }
 
 fn check_name(name: &str) -> Result<(), ApiError> {
-    let base = name.split('[').next().unwrap_or_default();
-    if name.starts_with("--") || base == CONNECT_TOKEN || NAMES.contains(&base) {
+    let (base, in_brackets) = name.split_once('[').map_or((name, None), |(base, rest)| (base, rest.strip_suffix(']')));
+    let is_read = match (base, in_brackets) {
+        ("tags", key) => key.is_some(),
+        ("extensions", Some("")) => true,
+        _ => name.starts_with("--") || name == CONNECT_TOKEN || NAMES.contains(&name),
+    };
+    if is_read {
         return Ok(());
     }
     let shown: String = name.chars().take(64).collect();
@@ -337,11 +342,28 @@ mod tests {
     }
 
     #[test]
+    fn lists_and_tags_are_read_with_brackets() {
+        let (_, options) = own("extensions[]=a&extensions[]=b&tags[team]=x");
+        assert_eq!(options.extensions, ["a", "b"]);
+        assert_eq!(options.tags.expect("tags")["team"], "x");
+    }
+
+    #[test]
     fn unknown_parameters_are_refused_by_name() {
         for (text, name) in [
             ("blockAds=true", "blockAds"),
             ("solveCaptcha=true", "solveCaptcha"),
             ("x=1", "x"),
+            ("proxy[]=office", "proxy[]"),
+            ("pool[]=x", "pool[]"),
+            ("session[]=x", "session[]"),
+            ("sessionId[]=x", "sessionId[]"),
+            ("extensions[a]=x", "extensions[a]"),
+            ("extensions[=x", "extensions["),
+            ("tags=x", "tags"),
+            ("tags[a=x", "tags[a"),
+            ("connect_token[]=x", "connect_token[]"),
+            ("blockAds[]=x", "blockAds[]"),
             ("launch={\"slowMo\":1}", "launch.slowMo"),
             ("launch=x", "launch"),
             ("--lang=de", "--lang"),

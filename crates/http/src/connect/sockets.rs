@@ -93,13 +93,10 @@ fn limit(started: UndeliveredSession, lifetime: Lifetime, services: &Services) -
         activity.shorten_timeout(id, IDLE_TIMEOUT);
     }
     if let Some(max_duration) = lifetime.max_duration {
-        // If all connections close, the signal is lost and the timer runs to its end.
-        let (sessions, (end, _)) = (services.sessions.clone(), services.connections.register(id));
+        let sessions = services.sessions.clone();
         services.runtime.spawn(async move {
-            tokio::select! {
-                _ = end.ended() => {}
-                () = tokio::time::sleep(max_duration) => end_session(&sessions, id, max_duration).await,
-            }
+            tokio::time::sleep(max_duration).await;
+            end_session(&sessions, id, max_duration).await;
         });
     }
     id

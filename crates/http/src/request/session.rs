@@ -9,7 +9,7 @@ use actix_web::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casement_domain::{
-    SessionId,
+    NotFound, SessionId,
     session::{IdOrName, Session},
 };
 
@@ -183,7 +183,12 @@ impl SessionAccess {
     /// Admits a request whose path names a WebDriver session of the hub.
     async fn of_hub(api: &Api, request: &HttpRequest) -> Result<Self, ApiError> {
         let whole = segment(request, "id")?;
-        let text = whole.split('-').next().filter(|part| part.parse::<SessionId>().is_ok()).unwrap_or(&whole);
+        let text = whole.split_once('-').map(|(session, _)| session).filter(|text| text.parse::<SessionId>().is_ok());
+        let Some(text) = text else {
+            // A name, or the id of the browser session alone, names no session of the hub.
+            ProjectAccess::admit(api, request).await?;
+            return Err(NotFound::new("WebDriver session", whole).into());
+        };
         let token = bearer(request.headers()).ok().and_then(|text| api.services.tokens.verify(text).ok());
         let Some((id, permission)) = token else {
             return Self::by_key(api, request, text, SessionScope::Active).await;

@@ -15,6 +15,7 @@ use casement_domain::{
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::error::{ApiError, Code};
 
@@ -22,6 +23,9 @@ use crate::error::{ApiError, Code};
 const MAX_UPLOAD_BODY_BYTES: usize = 48 * 1024 * 1024;
 /// The maximum size of a file that is read as one message, in bytes.
 const MAX_DOWNLOAD_BYTES: u64 = 32 * 1024 * 1024;
+/// The maximum number of transfers at a time: each holds its file in memory, several times while it is decoded.
+const MAX_TRANSFERS: usize = 4;
+static TRANSFERS: Semaphore = Semaphore::const_new(MAX_TRANSFERS);
 /// The maximum number of downloads that are listed.
 const MAX_LISTED: usize = 1000;
 /// The directories inside a session.
@@ -68,6 +72,15 @@ impl FileCommand {
         (self == Self::Upload).then_some(MAX_UPLOAD_BODY_BYTES)
     }
 
+    /// Waits for the turn of a command that holds a whole file in memory, until the permit is dropped.
+    pub(crate) async fn turn(self) -> Option<SemaphorePermit<'static>> {
+        match self {
+            // The semaphore is never closed.
+            Self::Upload | Self::Download => TRANSFERS.acquire().await.ok(),
+            Self::List | Self::DeleteAll => None,
+        }
+    }
+
     /// Runs the command. `id` is new: the name of a directory for an uploaded file.
     ///
     /// # Errors
@@ -80,7 +93,7 @@ impl FileCommand {
         body: Bytes,
     ) -> Result<HttpResponse, ApiError> {
         let value = match self {
-            Self::Upload => upload(files, session, id, read(&body)?).await?,
+            Self::Upload => upload(files, session, id, body).await?,
             Self::List => listed(&downloads(files, session).await?),
             Self::Download => download(files, session, read(&body)?).await?,
             Self::DeleteAll => delete_all(files, session).await?,
@@ -95,8 +108,10 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|_| ApiError::new(Code::BadRequest, "the body is not what the command takes"))
 }
 
-async fn upload(files: &Files, session: &Session, id: &str, body: UploadBody) -> Result<Value, ApiError> {
-    let mut text = body.file;
+async fn upload(files: &Files, session: &Session, id: &str, body: Bytes) -> Result<Value, ApiError> {
+    let UploadBody { file: mut text } = read(&body)?;
+    // The archive is held once more from here on.
+    drop(body);
     // Some clients break the lines.
     text.retain(|c| !c.is_ascii_whitespace());
     let archive = STANDARD.decode(text).map_err(|_| ApiError::new(Code::BadRequest, "`file` is not base 64"))?;
@@ -167,6 +182,7 @@ async fn download(files: &Files, session: &Session, DownloadBody { name }: Downl
         }
     }
     let archive = zip::of_file(&name, &content).ok_or_else(too_large)?;
+    drop(content);
     Ok(json!({ "filename": name, "contents": STANDARD.encode(archive) }))
 }
 
@@ -178,4 +194,21 @@ async fn delete_all(files: &Files, session: &Session) -> Result<Value, ApiError>
         }
     }
     Ok(Value::Null)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn only_so_many_files_are_in_memory_at_a_time() {
+        let turn = |command: FileCommand| command.turn().now_or_never();
+        let mut held: Vec<_> = (0..MAX_TRANSFERS).map(|_| turn(FileCommand::Upload).expect("free")).collect();
+        assert!(turn(FileCommand::Upload).is_none() && turn(FileCommand::Download).is_none());
+        assert!(turn(FileCommand::List).is_some() && turn(FileCommand::DeleteAll).is_some(), "they hold no file");
+        held.pop();
+        assert!(turn(FileCommand::Download).is_some_and(|permit| permit.is_some()));
+    }
 }

@@ -13,10 +13,9 @@ use crate::{
     connect::start,
     error::{ApiError, Code},
     request::{HubClient, ProjectKey, Public, Request},
-    selenium_files::FileCommand,
     session::Urls,
     vm,
-    webdriver::{MAX_BODY_BYTES, MAX_NEW_SESSION_BYTES},
+    webdriver::MAX_NEW_SESSION_BYTES,
 };
 
 /// `GET /wd/hub/status`.
@@ -109,13 +108,11 @@ pub(crate) async fn command(request: Result<Request<HubClient>, ApiError>) -> An
 }
 
 async fn forward(request: Result<Request<HubClient>, ApiError>) -> Answer {
-    let mut request = request?;
+    let request = request?;
     // `/wd/hub/session/{id}/{command}`; it is not decoded, because it is forwarded.
     let mut segments = request.http().uri().path().splitn(6, '/').skip(4);
     let (id, command) = (segments.next().unwrap_or_default(), segments.next().unwrap_or_default());
     let (_, id) = id.split_once('-').ok_or_else(|| ApiError::new(Code::NotFound, "there is no such session"))?;
     let tail = format!("session/{id}/{command}");
-    let limit = FileCommand::of(request.http().method(), &tail).and_then(FileCommand::max_body_bytes);
-    let body = body::read(&mut request.take_payload()?, limit.unwrap_or(MAX_BODY_BYTES)).await?;
-    vm::run_command(request, &tail, body).await.map(|answered| answered.response)
+    vm::read_and_run(request, &tail).await
 }

@@ -9,10 +9,11 @@ use std::{
 };
 
 use casement_domain::{
+    SessionId,
     audit::AuthStrategy,
     browser::Started,
     pool::ImmediateLease,
-    session::{Created, EndReason, SessionState},
+    session::{Connections as _, Created, EndReason, SessionState},
     store_error::Replaced,
     testing::{leased_session, pool, session, session_id},
 };
@@ -74,6 +75,16 @@ async fn refused(api: &TestApi, path: &str) -> (u16, String) {
     }
 }
 
+/// Returns the session that a connection has made.
+fn made(response: &Response) -> SessionId {
+    response.headers()["x-casement-session-id"].to_str().unwrap().parse().unwrap()
+}
+
+/// Waits until the server has noticed that all connections to a session are closed.
+async fn closed(api: &TestApi, id: SessionId) {
+    until("closed", || api.connections.count(id) == 0).await;
+}
+
 async fn echoes(socket: &mut WebSocketStream<TcpStream>) {
     socket.send(Message::text("hello")).await.unwrap();
     assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("hello"));
@@ -84,7 +95,7 @@ async fn a_connection_makes_a_session_that_ends_soon_after_its_last_connection()
     let api = TestApi::start(startable().await);
     let (mut open, response) = socket(&api, &format!("/connect?token={}&headless=true", key()), &[]).await.unwrap();
     echoes(&mut open).await;
-    let id = response.headers()["x-casement-session-id"].to_str().unwrap().parse().unwrap();
+    let id = made(&response);
     let activity = api.sessions.activity();
     api.clock.advance(IDLE);
     assert_eq!(activity.idle(), [], "it has a connection");
@@ -100,9 +111,10 @@ async fn a_connection_makes_a_session_that_ends_soon_after_its_last_connection()
 async fn a_session_to_keep_has_its_own_idle_timeout() {
     let api = TestApi::start(startable().await);
     let path = format!("/connect?token={}&keep=true&timeout_seconds=600", key());
-    let (open, _) = socket(&api, &path, &[]).await.unwrap();
+    let (open, response) = socket(&api, &path, &[]).await.unwrap();
     let activity = api.sessions.activity();
     drop(open);
+    closed(&api, made(&response)).await;
     api.clock.advance(time::Duration::seconds(590));
     assert_eq!(activity.idle(), []);
     until("idle", || {
@@ -112,8 +124,8 @@ async fn a_session_to_keep_has_its_own_idle_timeout() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_session_ends_at_the_bound_of_its_whole_duration() {
+/// Returns the ports of [`startable`], and whether the session was deleted.
+async fn deletable() -> (Ports, Arc<AtomicBool>) {
     let ended = Arc::new(AtomicBool::new(false));
     let mut ports = startable().await;
     ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
@@ -124,10 +136,28 @@ async fn a_session_ends_at_the_bound_of_its_whole_duration() {
     });
     ports.engine.expect_end().returning(|_| Ok(()));
     ports.browsers.expect_forget().returning(|_| Ok(()));
+    (ports, ended)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_ends_at_the_bound_of_its_whole_duration() {
+    let (ports, ended) = deletable().await;
     let api = TestApi::start(ports);
     let (mut open, _) = socket(&api, &format!("/connect?token={}&timeout=1", key()), &[]).await.unwrap();
     until("ended", || ended.load(Ordering::SeqCst)).await;
     drop(open.close(None).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_browser_does_not_lift_the_bound() {
+    let (ports, ended) = deletable().await;
+    let api = TestApi::start(ports);
+    let path = format!("/connect?token={}&keep=true&timeout=2000", key());
+    let (mut open, response) = socket(&api, &path, &[]).await.unwrap();
+    api.connections.restarted(made(&response));
+    while open.next().await.is_some_and(|message| message.is_ok()) {}
+    assert!(!ended.load(Ordering::SeqCst), "the connection ends before");
+    until("ended", || ended.load(Ordering::SeqCst)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,6 +179,16 @@ async fn a_key_is_accepted_in_every_place_where_clients_put_it() {
     assert_eq!(refused(&api, "/connect?token=csk_x").await, (401, "unauthorized".to_owned()));
     let both = format!("/connect?token={}&apiKey={}", key(), Key::OtherProject.text());
     assert_eq!(refused(&api, &both).await, (401, "unauthorized".to_owned()));
+    let password = format!("Authorization: {}", basic(format!("user:{}", key())));
+    let bearer = format!("Authorization: Bearer {}", Key::OtherProject.text());
+    for (path, headers, status) in [
+        ("/json/version", vec![&*password], 200),
+        ("/json/version", vec![&*password, &*bearer], 401),
+        ("/wd/hub/session/a-b/url", vec![&*bearer, &*password], 401),
+        ("/wd/hub/session/a-b/url?jwt=x", vec!["Origin: https://attacker.test", &*password], 401),
+    ] {
+        assert_eq!(api.request("GET", path, &headers, "").await.status, status, "{path} {headers:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,6 +303,7 @@ async fn a_session_that_exists_is_connected_to_and_lives_on() {
     echoes(&mut open).await;
     assert!(response.headers().get("x-casement-session-id").is_none(), "it was not made here");
     drop(open);
+    closed(&api, session_id(1)).await;
     api.clock.advance(time::Duration::seconds(30));
     assert_eq!(api.sessions.activity().idle(), []);
 }

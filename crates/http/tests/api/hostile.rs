@@ -197,9 +197,15 @@ async fn a_page_of_another_site_needs_a_credential_of_its_own() {
         ["https://attacker.test", "null", "https://casement.test:444", "http://casement.test.attacker.test", "file://"]
     {
         let origin = format!("Origin: {origin}");
-        for path in
-            ["/browsers", "/healthz", "/vm/00000000000000000000000001/cdp", "/live/00000000000000000000000001/socket"]
-        {
+        for path in [
+            "/browsers",
+            "/healthz",
+            "/vm/00000000000000000000000001/cdp",
+            "/live/00000000000000000000000001/socket",
+            "/connect",
+            "/json/version",
+            "/wd/hub/session/a-b/url",
+        ] {
             let lines: Vec<&str> = upgrade.into_iter().chain([origin.as_str()]).collect();
             let reply = api.request("GET", path, &lines, "").await;
             assert_eq!((reply.status, &*reply.code()), (403, "forbidden"), "{origin} {path}");

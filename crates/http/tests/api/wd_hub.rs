@@ -77,6 +77,11 @@ async fn a_webdriver_session_makes_a_session_and_ends_it() {
 
     assert_eq!(api.get(&format!("/wd/hub/session/{id}/url")).await.status, 200);
     assert!(!deleted.load(Ordering::SeqCst));
+    for other in [session, "mine", "my-name"] {
+        let refused = api.call("DELETE", &format!("/wd/hub/session/{other}"), "").await;
+        assert_eq!((refused.status, w3c_error(&refused)), (404, "invalid session id".to_owned()), "{other}");
+    }
+    assert!(!deleted.load(Ordering::SeqCst), "only the id of a WebDriver session ends a session");
     let ended = api.call("DELETE", &format!("/wd/hub/session/{id}"), "").await;
     assert_eq!((ended.status, ended.json()), (200, json!({ "value": null })));
     assert!(deleted.load(Ordering::SeqCst));

@@ -12,7 +12,7 @@ use casement_domain::{
     session::Sessions,
     testing::{FixedClock, NOON},
 };
-use casement_http::{Config, Permission, Server, SessionTokens, serve};
+use casement_http::{Config, ConnectionRegistry, Permission, Server, SessionTokens, serve};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -35,6 +35,7 @@ pub(in crate::api) struct TestApi {
     pub(in crate::api) server: Server,
     pub(in crate::api) tokens: SessionTokens,
     pub(in crate::api) sessions: Sessions,
+    pub(in crate::api) connections: ConnectionRegistry,
     pub(in crate::api) clock: Arc<FixedClock>,
 }
 
@@ -54,10 +55,10 @@ impl TestApi {
             spool_directory: std::env::temp_dir(),
         };
         let services = ports.into_services(&clock, tokens.clone());
-        let sessions = services.sessions.clone();
+        let (sessions, connections) = (services.sessions.clone(), services.connections.clone());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = serve(config, services, listener).unwrap();
-        Self { server, tokens, sessions, clock }
+        Self { server, tokens, sessions, connections, clock }
     }
 
     pub(in crate::api) fn token(&self, session: SessionId, permission: Permission) -> String {
