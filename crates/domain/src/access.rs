@@ -153,6 +153,7 @@ impl Access {
             Err(_) => self.project_named(caller, text).await?,
         };
         match (id, other, caller.project) {
+            (_, Some(other), Some(own)) if other != own => Err(AccessError::OtherProject),
             (Some(id), Some(other), _) if id != other => Err(AccessError::DifferentProjects),
             (_, Some(other), _) => Ok(Some(other)),
             (_, None, None) => Err(AccessError::ProjectNotFound(text.to_owned())),

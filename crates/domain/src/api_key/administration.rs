@@ -12,7 +12,7 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, required, with
 use crate::ids::{ApiKeyId, OrganizationId};
 use crate::name::LabelName;
 use crate::page::{Listed, Page};
-use crate::permission::{InsufficientScope, PolicyRequest};
+use crate::permission::{Action, InsufficientScope, Kind, PolicyRequest, Target, Verb, Which};
 use crate::project::ProjectRepository;
 use crate::store_error::StoreError;
 
@@ -174,8 +174,9 @@ impl KeyAdministration {
         })
     }
 
-    /// Replaces a key by a new one with the same name, project and policy, which may not allow more than the caller's key. The new key expires after `days_to_expire`, 1 to
-    /// 3650, default the lifetime of the old key; the old key expires after `expire_in_days`, 0 to 3650, default 7.
+    /// Replaces a key by a new one with the same name, project and policy, which may not allow more than the caller's key.
+    /// The new key expires after `days_to_expire`, 1 to 3650, default the lifetime of the old key; the old key, which the
+    /// caller must be allowed to change, expires after `expire_in_days`, 0 to 3650, default 7.
     ///
     /// # Errors
     /// See [`KeyError`].
@@ -191,6 +192,8 @@ impl KeyAdministration {
         let grace = fields.take_optional("expire_in_days", expire_in_days, |n| within(n, 0, MAX_DAYS));
         fields.finish()?;
         let old = self.get(caller.organization, which, false).await?.key;
+        let ends = Target::InOrganization(Kind::ApiKeys, Which::Id(old.id.ulid()));
+        caller.permissions.require(Action::new(Kind::ApiKeys, Verb::Update), ends)?;
         let name = Some(old.name.as_str().to_owned());
         let draft = KeyRequest { name, project: old.project, ..KeyRequest::default() };
         let mut made = self.keys.draft(caller.organization, caller.user, draft)?;

@@ -134,6 +134,7 @@ impl AuthConnections {
         scope.writable()?;
         let NewConnection { domain, profile, mut update } = input.new_connection()?;
         self.look_up(scope, &mut update).await?;
+        update.change.save_credentials = Some(new_saves_credentials(scope, update.change.save_credentials)?);
         let profile = self.profile(scope, &profile).await?;
         let now = self.deps.clock.now();
         let connection = AuthConnection {
@@ -203,6 +204,9 @@ impl AuthConnections {
         let before = self.get(scope, which).await?;
         let mut update = input.change(&before.domain, &before.settings)?;
         self.look_up(scope, &mut update).await?;
+        if update.change.save_credentials == Some(true) {
+            may_save_credentials(scope)?;
+        }
         match self.deps.connections.update(before.id, &update.change, self.deps.clock.now()).await? {
             ConnectionUpdated::Yes(connection) => Ok(self.as_of_now(*connection)),
             ConnectionUpdated::ReferenceGone(field) => Err(gone(field).into()),
@@ -432,27 +436,46 @@ impl AuthConnections {
 
     /// Returns the profile with this name; creates it if it does not exist.
     async fn profile(&self, scope: &Scope, name: &SlugName) -> Result<Profile, AuthConnectionError> {
-        match self.deps.profiles.get(scope, name.as_str()).await {
-            Err(ProfileError::NotFound(_)) => {}
-            found => {
-                let found = found?;
-                allow("profile_name", scope, Verb::Use, scope.target(Kind::Profiles, found.id.ulid()))?;
-                return Ok(found);
-            }
+        match self.usable_profile(scope, name).await {
+            Err(AuthConnectionError::NotFound(_)) => {}
+            found => return found,
         }
         let new = Target::InProject(scope.project_id(), Kind::Profiles, Which::Any);
         allow("profile_name", scope, Verb::Create, new)?;
         match self.deps.profiles.create(scope, Some(name.as_str())).await {
             // Another call created it meanwhile.
-            Err(ProfileError::NameTaken(_)) => Ok(self.deps.profiles.get(scope, name.as_str()).await?),
+            Err(ProfileError::NameTaken(_)) => self.usable_profile(scope, name).await,
             made => Ok(made?),
         }
+    }
+
+    /// Returns the profile with this name, if the caller may use it.
+    async fn usable_profile(&self, scope: &Scope, name: &SlugName) -> Result<Profile, AuthConnectionError> {
+        let found = self.deps.profiles.get(scope, name.as_str()).await?;
+        allow("profile_name", scope, Verb::Use, scope.target(Kind::Profiles, found.id.ulid()))?;
+        Ok(found)
     }
 }
 
 /// Checks that the caller may do this with the resource that `field` names.
 fn allow(field: &str, scope: &Scope, verb: Verb, target: Target) -> Result<(), InvalidInput> {
     scope.allow(verb, target).map_err(|bad| InvalidInput::of(field, bad))
+}
+
+/// Checks that the caller may do what a login does that saves the typed values: it creates credentials, and finds and
+/// changes those that exist.
+fn may_save_credentials(scope: &Scope) -> Result<(), InvalidInput> {
+    let all = Target::InProject(scope.project_id(), Kind::Credentials, Which::Any);
+    [Verb::Create, Verb::Update, Verb::Use].into_iter().try_for_each(|verb| allow("save_credentials", scope, verb, all))
+}
+
+/// Returns whether the logins of a new connection save the typed values. Without a request they do if the caller may.
+fn new_saves_credentials(scope: &Scope, requested: Option<bool>) -> Result<bool, InvalidInput> {
+    match requested {
+        Some(true) => may_save_credentials(scope).map(|()| true),
+        Some(false) => Ok(false),
+        None => Ok(Settings::default().save_credentials && may_save_credentials(scope).is_ok()),
+    }
 }
 
 fn gone(field: &str) -> InvalidInput {

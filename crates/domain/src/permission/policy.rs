@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::action::{Action, ActionPattern};
+use super::action::{Action, ActionPattern, Kind, Verb};
 use super::resource::{ResourcePattern, Target};
 use crate::field::{FieldCode, InvalidValue};
 
@@ -23,13 +23,16 @@ impl Statement {
     pub fn parse(action: &str, resource: &str) -> Result<Self, InvalidValue> {
         let action = ActionPattern::parse(action).map_err(|bad| bad.of("action"))?;
         let resource = ResourcePattern::parse(resource).map_err(|bad| bad.of("resource"))?;
-        match action.kind {
+        let bad = match action.kind {
             Some(kind) if !resource.can_include(kind) => {
-                let message = format!("includes no {}, which the action is about", kind.as_str());
-                Err(InvalidValue::new(FieldCode::NotAllowed, message).of("resource"))
+                format!("includes no {}, which the action is about", kind.as_str())
             }
-            _ => Ok(Self { action, resource }),
-        }
+            _ if !Kind::ALL.into_iter().any(|kind| is_possible(action, resource, kind)) => {
+                format!("includes nothing that {action} is ever asked of")
+            }
+            _ => return Ok(Self { action, resource }),
+        };
+        Err(InvalidValue::new(FieldCode::NotAllowed, bad).of("resource"))
     }
 
     /// Returns the text of the allowed actions: `browsers:read`, `browsers:*`, `*:read` or `*`.
@@ -52,6 +55,15 @@ impl Statement {
     fn covers(self, other: Self) -> bool {
         self.action.covers(other.action) && self.resource.covers(other.resource)
     }
+}
+
+/// Returns whether an operation asks for an action of the pattern with a resource of this kind that the other pattern
+/// includes. What does not exist yet has no id, so `create` needs all resources of the kind; only the rotation of a key
+/// asks for it with one.
+fn is_possible(action: ActionPattern, resource: ResourcePattern, kind: Kind) -> bool {
+    let mut verbs = kind.verbs().iter().filter(|verb| action.includes(Action::new(kind, **verb)));
+    let creates = kind == Kind::ApiKeys || !resource.is_of_one(kind);
+    resource.can_include(kind) && verbs.any(|verb| creates || *verb != Verb::Create)
 }
 
 impl fmt::Display for Statement {

@@ -161,6 +161,16 @@ impl ResourcePattern {
         }
     }
 
+    /// Returns whether at most one resource of the kind is among these.
+    pub(super) fn is_of_one(self, kind: Kind) -> bool {
+        match self {
+            Self::Everything => false,
+            Self::Project(project) => project.is_some(),
+            Self::WholeProject(project) => project.is_some() && kind == Kind::Projects,
+            Self::InProject { id, .. } | Self::InOrganization { id, .. } => id.is_some(),
+        }
+    }
+
     /// Returns whether resources of the kind can be among these.
     pub(super) fn can_include(self, kind: Kind) -> bool {
         match self {

@@ -112,6 +112,8 @@ async fn a_second_header_names_the_project_by_id_or_name_and_must_agree_with_the
         (Some(other()), None, text(project_id()), Seen::Forbidden),
         (Some(project_id()), None, "other".to_owned(), Seen::Forbidden),
         (Some(other()), None, "nowhere".to_owned(), Seen::Forbidden),
+        (Some(project_id()), Some(project_id()), "other".to_owned(), Seen::Forbidden),
+        (Some(project_id()), Some(project_id()), "nowhere".to_owned(), Seen::Forbidden),
     ] {
         let id = id.map(text);
         let named = NamedProject { id: id.as_deref(), id_or_name: Some(&id_or_name) };

@@ -54,6 +54,11 @@ fn a_statement_is_written_as_it_was_read() {
         ("*", "projects/P/*/1"),
         ("api_keys:read", "organization/*"),
         ("metrics:read", "organization/metrics/*"),
+        ("browsers:create", "projects/P/browsers/*"),
+        ("*:create", "projects/P/*"),
+        ("projects:create", "projects/*"),
+        ("browsers:*", "projects/P/browsers/1"),
+        ("api_keys:create", "organization/api_keys/1"),
     ] {
         let read = statement(action, text);
         assert_eq!((read.action(), read.resource()), (action.to_owned(), resource(text)));
@@ -85,6 +90,13 @@ fn a_statement_that_is_no_sentence_of_the_language_is_refused() {
         ("browsers:use", "organization/*", "resource", NotAllowed),
         ("browsers:use", "projects/P", "resource", NotAllowed),
         ("metrics:read", "projects/P/*", "resource", NotAllowed),
+        ("*:delete", "organization/audit_logs/*", "resource", NotAllowed),
+        ("*:use", "organization/limits/*", "resource", NotAllowed),
+        ("*:use", "projects/P", "resource", NotAllowed),
+        ("browsers:create", "projects/P/browsers/1", "resource", NotAllowed),
+        ("*:create", "projects/P/*/1", "resource", NotAllowed),
+        ("projects:create", "projects/P", "resource", NotAllowed),
+        ("projects:create", "projects/P/*", "resource", NotAllowed),
     ] {
         let bad = Statement::parse(action, &resource(text)).expect_err(text);
         assert_eq!((bad.below.as_deref(), bad.code), (Some(member), code), "{action} on {text}");

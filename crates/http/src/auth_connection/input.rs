@@ -57,7 +57,8 @@ pub(crate) struct CreateBody {
     health_check_interval: Option<i64>,
     /// Whether logins are recorded. Default: false.
     record_session: Option<bool>,
-    /// Whether the values of a login, except codes, are stored as a credential. Default: true.
+    /// Whether the values of a login, except codes, are stored as a credential. Default: true; false for a key that does
+    /// not allow `credentials:create`, `credentials:update` and `credentials:use` on all credentials of the project.
     save_credentials: Option<bool>,
     /// Default: none.
     credential: Option<CredentialBody>,

@@ -5,6 +5,7 @@ use casement_domain::{
     field::FieldCode,
     invocation::{InvocationFilter, InvocationRequest, InvocationStatus, Invocations},
     page::Listed,
+    permission::{Action, Kind, Target, Verb, Which},
 };
 use serde::{Deserialize, Serialize};
 use time::Duration;
@@ -153,15 +154,24 @@ pub(crate) async fn follow_invocation(request: Request<ProjectKey>) -> Answer {
 }
 
 pub(crate) async fn list_invocation_browsers(request: Request<ProjectKey>) -> Answer {
+    require_of_sessions(&request, Verb::Read)?;
     let sessions = request.services().invocations.browsers(request.scope(), &request.path("id")?).await?;
     let browsers = request.api().sessions(request.scope(), sessions).await?;
     Ok(answer::record(StatusCode::OK, &InvocationBrowsers { browsers }))
 }
 
 pub(crate) async fn delete_invocation_browsers(request: Request<ProjectKey>) -> Answer {
+    require_of_sessions(&request, Verb::Delete)?;
     let which = request.path("id")?;
     let deleted =
         request.finish(|services, scope| async move { services.invocations.delete_browsers(&scope, &which).await });
     deleted.await?;
     Ok(answer::nothing())
+}
+
+/// Checks that the key allows this with all sessions of the project, beside the action of the operation.
+fn require_of_sessions(request: &Request<ProjectKey>, verb: Verb) -> Result<(), ApiError> {
+    let scope = request.scope();
+    let target = Target::InProject(scope.project_id(), Kind::Browsers, Which::Any);
+    Ok(scope.permissions.require(Action::new(Kind::Browsers, verb), target)?)
 }

@@ -47,8 +47,10 @@ pub(crate) fn operations(api: &mut Operations) {
         .streams::<InvocationEventBody>();
     api.get("/invocations/{id}/browsers", "list_invocation_browsers", handlers::list_invocation_browsers)
         .summary("Lists the active browser sessions of an invocation.")
+        .description("The key must also allow `browsers:read` on all sessions of the project.")
         .returns::<InvocationBrowsers>();
     api.delete("/invocations/{id}/browsers", "delete_invocation_browsers", handlers::delete_invocation_browsers)
         .summary("Ends the browser sessions of an invocation.")
+        .description("The key must also allow `browsers:delete` on all sessions of the project.")
         .no_content("Ended");
 }

@@ -124,12 +124,14 @@ pub(super) const OPERATIONS: &[(Kind, Verb, &[&str])] = &[
     (Deployments, Delete, &["stop_deployment"]),
     (Apps, Read, &["list_apps"]),
     (Invocations, Create, &["create_invocation"]),
+    // The two operations on the browsers of an invocation also need `browsers:read` and `browsers:delete`: see their handlers.
     (Invocations, Read, &["list_invocations", "get_invocation", "follow_invocation", "list_invocation_browsers"]),
     (Invocations, Update, &["update_invocation", "delete_invocation_browsers"]),
     (Projects, Create, &["create_project"]),
     (Projects, Read, &["list_projects", "get_project", "get_project_limits", "get_project_deprecated"]),
     (Projects, Update, &["update_project", "update_project_limits"]),
     (Projects, Delete, &["delete_project", "delete_project_deprecated"]),
+    // A rotation also needs `api_keys:update`: see `KeyAdministration::rotate`.
     (ApiKeys, Create, &["create_api_key", "rotate_api_key"]),
     (ApiKeys, Read, &["list_api_keys", "get_api_key"]),
     (ApiKeys, Update, &["update_api_key"]),

@@ -33,7 +33,8 @@ pub(crate) struct SessionBody {
     #[schema(value_type = String, format = DateTime)]
     created_at: Moment,
     /// The WebSocket URL of the Chrome DevTools Protocol, for the whole browser. In the answer to a key whose policy does
-    /// not allow `browsers:use`, the token of this URL and of the others only permits to watch.
+    /// not allow `browsers:use`, and for the session of a login also `auth_connections:use`, the token of this URL and of
+    /// the others only permits to watch.
     cdp_ws_url: String,
     /// The WebSocket URL of WebDriver BiDi.
     webdriver_ws_url: String,
@@ -216,10 +217,13 @@ impl<'a> Urls<'a> {
         Self::with_tokens(public, tokens, session, true)
     }
 
-    /// Returns the URLs for a caller with this scope: their tokens permit no more than the caller's key.
+    /// Returns the URLs for a caller with this scope: their tokens permit no more than the caller's key. Whoever controls
+    /// the live view of a login takes part in the login.
     pub(crate) fn for_caller(public: &Url, tokens: &'a SessionTokens, session: &Session, scope: &Scope) -> Self {
         let target = Target::InProject(session.project, Kind::Browsers, Which::Id(session.id.ulid()));
-        let may_use = scope.permissions.allows(Action::new(Kind::Browsers, Verb::Use), target);
+        let may_use = |target: Target| scope.permissions.allows(Action::new(target.kind(), Verb::Use), target);
+        let logins = Target::InProject(session.project, Kind::AuthConnections, Which::Any);
+        let may_use = may_use(target) && (!session.for_login || may_use(logins));
         Self::with_tokens(public, tokens, session, may_use)
     }
 

@@ -6,6 +6,7 @@ use casement_domain::{
     name::LabelName,
     organization::User,
     page::Listed,
+    permission::Policy,
     session::StatusFilter,
     testing::{NOON, organization_id, project_id},
 };
@@ -13,7 +14,7 @@ use pretty_assertions::assert_eq;
 use serde_json::json;
 use time::Duration;
 
-use super::support::{Key, Ports, TestApi, default_keys};
+use super::support::{Key, Ports, TestApi, default_keys, keys_with_policy};
 
 fn known() -> ApiKeyId {
     ApiKeyId::from_ulid(ulid::Ulid::from_parts(9, 70))
@@ -136,6 +137,28 @@ async fn a_rotated_key_keeps_its_scope_and_its_lifetime() {
             "out_of_range: expire_in_days: must be from 0 to 3650"
         ]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rotation_needs_the_right_to_change_the_old_key() {
+    let one = format!("organization/api_keys/{}", known());
+    let rotate = async |action| {
+        let mut directory = MockApiKeyDirectory::new();
+        directory.expect_find().returning(|_, id| {
+            let KeyEntry { key, created_by, project_name } = entry(id);
+            let key = ApiKey { policy: Some(Policy::new(Vec::new()).unwrap()), ..key };
+            Ok(Some(KeyEntry { key, created_by, project_name }))
+        });
+        directory.expect_rotate().returning(|_, _, _| Ok(true));
+        let keys = Some(keys_with_policy(&[("api_keys:create", &one), (action, &one)]));
+        let api = TestApi::start(Ports { directory, keys, ..Ports::default() });
+        api.post(&format!("/org/api_keys/{}/rotate", known()), json!({})).await
+    };
+    let refused = rotate("api_keys:read").await;
+    assert_eq!((refused.status, &*refused.code()), (403, "insufficient_scope"), "{refused}");
+    let message = format!("this needs api_keys:update on {one}, which the key's policy does not allow");
+    assert_eq!(refused.json()["message"], message);
+    assert_eq!(rotate("api_keys:update").await.status, 201);
 }
 
 #[tokio::test(flavor = "multi_thread")]

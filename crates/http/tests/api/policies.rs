@@ -2,17 +2,23 @@
 
 use casement_domain::{
     ProfileId, StoreError,
+    auth_connection::{AuthConnection, ConnectionStored, ConnectionUpdated, Settings},
     page::Listed,
     permission::{Policy, Statement},
+    profile::ProfileStored,
     project::MockProjectRepository,
-    testing::{NOON, organization, profile, project, project_id, session, session_id},
+    session::Session,
+    testing::{NOON, invocation, organization, pool, profile, project, project_id, session, session_id},
 };
 use casement_http::Permission;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 use time::Duration;
 
-use super::support::{Key, Ports, Reply, TestApi, keys_after, keys_with_policy, other_project};
+use super::{
+    auth_connections::{connection, finds, path},
+    support::{Key, Ports, Reply, TestApi, keys_after, keys_with_policy, other_project},
+};
 
 const ID: &str = "00000000000000000000000001";
 
@@ -190,6 +196,129 @@ async fn a_field_names_only_resources_that_the_key_may_use() {
     assert_eq!(refused.json()["details"][0]["code"], "insufficient_scope");
     let allowed = create(&[("browsers:*", "*"), ("profiles:use", &own)]).await;
     assert_eq!(allowed.status, 503, "the store is reached: {allowed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_saves_a_profile_only_for_a_key_that_may_change_it() {
+    let id = ProfileId::from_ulid(session_id(7).ulid());
+    let own = in_project(&format!("profiles/{id}"));
+    let ports = |action| {
+        let mut ports =
+            with_policy(&[("browsers:*", "*"), ("browser_pools:*", "*"), ("profiles:use", &own), (action, &own)]);
+        ports.profiles.expect_find().returning(move |_, _| Ok(Some(profile(id, "ann"))));
+        ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
+        ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
+        ports.spares.expect_take().returning(|_| None);
+        ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+        ports.sessions.expect_find().returning(|_| Ok(None));
+        ports.sessions.expect_create().returning(|_, _, _| Err(StoreError::unavailable("session.create", "reached")));
+        ports
+    };
+    let one = format!("/browsers/{}", session_id(1));
+    let body = json!({ "profile": { "name": "ann", "save_changes": true } }).to_string();
+    let message = format!("profile: this needs profiles:update on {own}, which the key's policy does not allow");
+    for (method, path) in [("POST", "/browsers"), ("PATCH", &*one), ("POST", "/browser_pools/x/acquire")] {
+        let reply = TestApi::start(ports("profiles:read")).call(method, path, &body).await;
+        assert!(is_refused(&reply), "{method} {path}: {reply}");
+        assert_eq!(reply.json()["message"], message, "{method} {path}");
+    }
+    let allowed = TestApi::start(ports("profiles:update")).post("/browsers", &*body).await;
+    assert_eq!(allowed.status, 503, "the store is reached: {allowed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_live_view_of_a_login_is_controlled_only_by_keys_for_logins() {
+    let login = || Session { for_login: true, ..session(1) };
+    for (action, permission) in
+        [("auth_connections:read", Permission::View), ("auth_connections:use", Permission::Interact)]
+    {
+        let mut ports = with_policy(&[("browsers:*", "*"), (action, "*")]);
+        ports.sessions.expect_list().returning(move |_, _, _| Ok(Listed { items: vec![login()], next_offset: None }));
+        let api = TestApi::start(ports);
+        let record = api.get("/browsers").await.json()[0].clone();
+        let token = api.tokens.mint(session_id(1), permission, session(1).created_at);
+        let url = record["browser_live_view_url"].as_str().unwrap();
+        assert!(url.ends_with(&format!("?jwt={token}")), "{action}: {url}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_browsers_of_an_invocation_need_the_actions_of_sessions_too() {
+    let path = format!("/invocations/{}/browsers", invocation(1).id);
+    for (method, action, status) in [("GET", "browsers:read", 200), ("DELETE", "browsers:delete", 204)] {
+        let call = async |action| {
+            let mut ports = with_policy(&[("invocations:*", "*"), (action, "*")]);
+            ports.invocations.expect_find().returning(|_, _| Ok(Some(invocation(1))));
+            ports.sessions.expect_of_invocation().returning(|_| Ok(Vec::new()));
+            TestApi::start(ports).call(method, &path, "").await
+        };
+        let refused = call("browsers:use").await;
+        assert!(is_refused(&refused), "{method}: {refused}");
+        let all = in_project("browsers/*");
+        let message = format!("this needs {action} on {all}, which the key's policy does not allow");
+        assert_eq!(refused.json()["message"], message);
+        assert_eq!(call(action).await.status, status, "{method}");
+    }
+}
+
+/// Returns an API with the profile of a connection, and with a key that may manage connections and use profiles.
+fn connections(more: &[(&str, &str)]) -> TestApi {
+    let mut ports = with_policy(&[&[("auth_connections:*", "*"), ("profiles:use", "*")][..], more].concat());
+    ports.profiles.expect_find().returning(|_, _| Ok(Some(profile(connection().profile, "ann"))));
+    ports.auth_connections.expect_create().returning(|_, _| Ok(ConnectionStored::Yes));
+    finds(&mut ports, connection());
+    ports.auth_connections.expect_update().returning(|_, change, _| {
+        let settings = change.apply(&Settings::default());
+        Ok(ConnectionUpdated::Yes(Box::new(AuthConnection { settings, ..connection() })))
+    });
+    TestApi::start(ports)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logins_save_credentials_only_for_a_key_that_may_make_and_change_them() {
+    let all = in_project("credentials/*");
+    let create = async |api: &TestApi, save: Option<bool>| {
+        let mut body = json!({ "domain": "shop.example", "profile_name": "ann" });
+        if let Some(save) = save {
+            body["save_credentials"] = json!(save);
+        }
+        api.post("/auth/connections", &body).await
+    };
+    for (lacks, has) in [("create", ["update", "use"]), ("update", ["create", "use"]), ("use", ["create", "update"])] {
+        let has = has.map(|verb| format!("credentials:{verb}"));
+        let api = connections(&[(&has[0], &all), (&has[1], &all)]);
+        let needed = format!("this needs credentials:{lacks} on {all}, which the key's policy does not allow");
+        let asked = [create(&api, Some(true)).await, api.patch(&path(""), json!({ "save_credentials": true })).await];
+        for refused in asked {
+            assert!(is_refused(&refused), "{refused}");
+            assert_eq!(refused.json()["message"], format!("save_credentials: {needed}"));
+        }
+        for save in [None, Some(false)] {
+            let made = create(&api, save).await;
+            assert_eq!((made.status, &made.json()["save_credentials"]), (201, &json!(false)), "{made}");
+        }
+        for change in [json!({ "save_credentials": false }), json!({ "auto_reauth": false })] {
+            assert_eq!(api.patch(&path(""), &change).await.status, 200, "{change}");
+        }
+    }
+    let api = connections(&[("credentials:*", &all)]);
+    for save in [None, Some(true)] {
+        let made = create(&api, save).await;
+        assert_eq!((made.status, &made.json()["save_credentials"]), (201, &json!(true)), "{made}");
+    }
+    assert_eq!(api.patch(&path(""), json!({ "save_credentials": true })).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_profile_that_another_call_makes_first_is_not_used_without_permission() {
+    let mut ports = with_policy(&[("auth_connections:*", "*"), ("profiles:create", "*")]);
+    let mut found = [None, Some(profile(connection().profile, "ann"))].into_iter();
+    ports.profiles.expect_find().times(2).returning(move |_, _| Ok(found.next().unwrap()));
+    ports.profiles.expect_create().times(1).returning(|_, _| Ok(ProfileStored::NameTaken));
+    let body = json!({ "domain": "shop.example", "profile_name": "ann" });
+    let refused = TestApi::start(ports).post("/auth/connections", &body).await;
+    assert!(is_refused(&refused), "{refused}");
+    assert!(refused.text().contains("profile_name: this needs profiles:use on "), "{refused}");
 }
 
 /// Creates a key with a key that has a policy and expires after an hour. The store is not available.

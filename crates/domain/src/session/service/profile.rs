@@ -5,17 +5,22 @@ use super::{Sessions, UpdateSessionError, UseSessionError, browser_of, not_found
 use crate::access::Scope;
 use crate::browser::{EngineError, Shape};
 use crate::field::InvalidInput;
+use crate::permission::{Kind, Verb};
 use crate::profile::{ExclusiveSave, LoadedProfile, ProfileRequest};
 use crate::store_error::StoreError;
 
 impl Sessions {
-    /// Resolves the profile for a browser.
+    /// Resolves the profile for a browser. A session that saves its changes also changes the profile.
     pub(crate) async fn profile<E: From<InvalidInput> + From<StoreError>>(
         &self,
         scope: &Scope,
         request: &ProfileRequest,
     ) -> Result<LoadedProfile, E> {
         let found = self.deps.profiles.resolve::<E>(scope, &request.which).await?;
+        if request.save_changes {
+            let allowed = scope.allow(Verb::Update, scope.target(Kind::Profiles, found.id.ulid()));
+            allowed.map_err(|bad| InvalidInput::of("profile", bad))?;
+        }
         Ok(LoadedProfile { id: found.id, version: found.version, save_changes: request.save_changes })
     }
 

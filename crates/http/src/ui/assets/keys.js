@@ -92,7 +92,7 @@ export async function show(place) {
     place.append(el('p', { class: 'hint' }, 'A key of one project cannot manage keys. Sign in with a key of the organization.'));
     return;
   }
-  const read = async () => {
+  const fill = async () => {
     const found = await list(`/org/api_keys?limit=100`);
     while (found.next !== null && found.items.length < COUNT_SHOWN) {
       const page = await list(`/org/api_keys?limit=100&offset=${found.next}`);
@@ -102,6 +102,8 @@ export async function show(place) {
     keys.replaceChildren(...found.items.map((key) => card(key, revoke)));
     said.textContent = found.next === null ? `${found.items.length} keys` : `The newest ${found.items.length} keys`;
   };
+  // A key may be allowed to make keys and not to list them.
+  const read = () => fill().catch((error) => { said.textContent = `The keys cannot be listed: ${error.message}`; });
   const revoke = async (key) => {
     const question = `Revoke ${key.name}?`;
     if (!await confirmed(question, 'Programs that use the key are refused from now on. This cannot be undone.', 'Revoke')) return;
