@@ -1,6 +1,6 @@
 //! The headers of a destination.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
@@ -40,22 +40,21 @@ impl Headers {
     /// # Errors
     /// Returns the rule that an edit breaks, below its name.
     pub(super) fn edited(mut self, edits: HeaderEdits) -> Result<Self, InvalidValue> {
-        let mut edited = Vec::new();
+        let mut edited = BTreeSet::new();
         for (name, value) in edits.0 {
             let shown: String = name.chars().take(64).collect();
             let canonical = canonical_name(&name).map_err(|bad| bad.of(&shown))?;
-            if edited.contains(&canonical) {
+            if !edited.insert(canonical.clone()) {
                 let twice = InvalidValue::new(FieldCode::MutuallyExclusive, "names a header that is given twice");
                 return Err(twice.of(&shown));
             }
             match value {
                 Some(value) => {
                     check_value(&value).map_err(|bad| bad.of(&shown))?;
-                    self.0.insert(canonical.clone(), value);
+                    self.0.insert(canonical, value);
                 }
                 None => drop(self.0.remove(&canonical)),
             }
-            edited.push(canonical);
         }
         let bytes: usize = self.0.iter().map(|(name, value)| name.len() + value.expose_secret().len()).sum();
         if bytes > MAX_BYTES {

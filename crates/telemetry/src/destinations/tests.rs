@@ -16,7 +16,7 @@ use casement_domain::telemetry_destination::{
 use casement_domain::testing::{
     CountingIds, FixedClock, NOON, PlainSealer, node_id, session_id, telemetry_destination,
 };
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use parking_lot::Mutex;
@@ -39,6 +39,8 @@ type Received = (String, String, Vec<i64>);
 struct Collector {
     answers: Arc<Mutex<VecDeque<Result<u16, SendError>>>>,
     received: Arc<Mutex<Vec<Received>>>,
+    /// The headers and the content of the last request.
+    last: Arc<Mutex<Option<(HeaderMap, Bytes)>>>,
 }
 
 impl Collector {
@@ -69,6 +71,7 @@ impl DestinationClient for Collector {
     async fn send(&self, request: Request<Bytes>, _: usize) -> Result<Response<Bytes>, SendError> {
         let key = request.headers().get("x-key").and_then(|key| key.to_str().ok()).unwrap_or_default().to_owned();
         self.received.lock().push((request.uri().to_string(), key, seqs(request.body())));
+        *self.last.lock() = Some((request.headers().clone(), request.body().clone()));
         let mut answers = self.answers.lock();
         let answer = if answers.len() > 1 { answers.pop_front() } else { answers.front().copied() };
         answer.unwrap_or(Ok(200)).map(|status| {
@@ -246,4 +249,59 @@ async fn sessions_without_a_destination_are_left_out() {
     let (exporter, _) = exporter(&collector, MockTelemetryStore::new(), true);
     exporter.take(&StoredBatch { delivery: Delivery::default(), ..batch(0, 2, true) });
     assert!(exporter.0.outboxes.lock().is_empty());
+}
+
+/// Runs a test of this module in a process with the variables of an operator; `false` in that process.
+fn runs_with_variables(test: &str, variables: &[(&str, &str)]) -> bool {
+    const ALONE: &str = "CASEMENT_TEST_WITH_VARIABLES";
+    if std::env::var_os(ALONE).is_some() {
+        return false;
+    }
+    let (_, module) = module_path!().split_once("::").expect("a module");
+    let mut alone = std::process::Command::new(std::env::current_exe().expect("the tests"));
+    let alone = alone.args(["--exact", &format!("{module}::{test}")]).env(ALONE, "1").envs(variables.iter().copied());
+    let ran = alone.output().expect("run");
+    let output = [&*ran.stdout, &ran.stderr].map(String::from_utf8_lossy).concat();
+    assert!(ran.status.success() && output.contains("1 passed"), "{output}");
+    true
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_gets_nothing_of_the_variables_of_the_operator() {
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_LOGS_HEADERS", "x-key=operator,x-operator=1,content-type=x"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=operator,x-operator=1"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "operator=1"),
+    ];
+    if runs_with_variables("a_destination_gets_nothing_of_the_variables_of_the_operator", &variables) {
+        return;
+    }
+    let collector = Collector::answering([Ok(200)]);
+    let (exporter, _) = exporter(&collector, MockTelemetryStore::new(), true);
+    exporter.take(&batch(0, 1, false));
+    until("sent", || collector.last.lock().is_some()).await;
+    let (headers, body) = collector.last.lock().take().expect("a request");
+    let named: HashMap<&str, &[u8]> = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    let expected: [(&str, &[u8]); 2] = [("content-type", b"application/x-protobuf"), ("x-key", b"swordfish")];
+    assert_eq!(named, HashMap::from(expected));
+    assert!(headers["x-key"].is_sensitive());
+    let request = ExportLogsServiceRequest::decode(body).expect("protobuf");
+    let resource = request.resource_logs[0].resource.clone().expect("a resource");
+    let mut attributes: Vec<String> = resource.attributes.into_iter().map(|one| one.key).collect();
+    attributes.sort();
+    assert_eq!(attributes, ["service.instance.id", "service.name", "service.version"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exporter_that_cannot_be_built_is_an_outcome_of_the_destination() {
+    let variables = [("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")];
+    if runs_with_variables("an_exporter_that_cannot_be_built_is_an_outcome_of_the_destination", &variables) {
+        return;
+    }
+    let collector = Collector::default();
+    let (exporter, outcomes) = exporter(&collector, MockTelemetryStore::new(), true);
+    exporter.take(&batch(0, 1, false));
+    until("the failure is stored", || !outcomes.lock().is_empty()).await;
+    assert_eq!(outcomes.lock()[0].as_deref(), Some("the exporter cannot be built"));
+    assert!(collector.seqs().is_empty());
 }

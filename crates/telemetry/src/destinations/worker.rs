@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::outbox::{Outbox, front_batch};
 use super::{Shared, count_lost};
-use crate::otlp::{LogSender, Outgoing, Settings, Transport, Verdict, outgoing};
+use crate::otlp::{InvalidSettings, LogSender, Outgoing, Settings, Transport, Verdict, destination_headers, outgoing};
 
 /// The time for which events collect before they are sent.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ const READ_EVENTS: u32 = 512;
 enum Pause {
     /// The destination failed, and asks for this pause at least.
     Destination(Duration),
-    /// The store failed, or the settings cannot be used.
+    /// The store failed.
     Server(String),
 }
 
@@ -93,7 +93,7 @@ impl Worker {
             Err(UseCaseError::Store(error)) => return Err(error.into()),
             Err(_) => return Err(self.failed("the headers cannot be opened", Duration::ZERO).await),
         };
-        self.renew_sender(&destination)?;
+        self.renew_sender(&destination).await?;
         let exported = self.export_all().await;
         if std::mem::take(&mut self.has_succeeded) && exported.is_ok() {
             self.note(Ok(())).await;
@@ -199,16 +199,24 @@ impl Worker {
         }
     }
 
-    fn renew_sender(&mut self, destination: &OpenDestination) -> Result<(), Pause> {
+    async fn renew_sender(&mut self, destination: &OpenDestination) -> Result<(), Pause> {
         if self.sender.as_ref().is_some_and(|(version, _)| *version == destination.version) {
             return Ok(());
         }
-        let deps = &self.shared.deps;
-        let settings = Settings::of_destination(destination, &deps.node.to_string(), deps.version);
-        let transport = Transport::restricted(deps.client.clone());
-        let sender = settings.and_then(|settings| LogSender::new(&settings, transport));
-        self.sender = Some((destination.version, sender.map_err(|error| Pause::Server(error.to_string()))?));
+        match self.new_sender(destination) {
+            Ok(sender) => self.sender = Some((destination.version, sender)),
+            Err(error) => {
+                debug!(destination = %self.id, ?error, "cannot build the exporter of a destination");
+                return Err(self.failed(&error.to_string(), Duration::ZERO).await);
+            }
+        }
         Ok(())
+    }
+
+    fn new_sender(&self, destination: &OpenDestination) -> Result<LogSender, InvalidSettings> {
+        let deps = &self.shared.deps;
+        let settings = Settings::of_destination(destination, &deps.node.to_string(), deps.version)?;
+        LogSender::new(&settings, Transport::restricted(deps.client.clone(), destination_headers(destination)?))
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -22,6 +22,8 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto::ring};
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum size of a response that is read, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
+/// The type of the content of requests.
+const PROTOBUF: &str = "application/x-protobuf";
 
 /// The result of sending a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,8 +71,8 @@ pub trait DestinationClient: std::fmt::Debug + Send + Sync {
 enum Sending {
     /// To the collector that the operator has configured.
     Direct(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
-    /// To a destination of a caller.
-    Restricted(Arc<dyn DestinationClient>),
+    /// To a destination of a caller, with exactly its headers.
+    Restricted { client: Arc<dyn DestinationClient>, headers: HeaderMap },
 }
 
 /// Sends batches, and stores the result of the last response.
@@ -95,9 +97,9 @@ impl Transport {
         Ok(Self { sending: Sending::Direct(client), last_verdict: Arc::default() })
     }
 
-    /// Creates the client for destinations of callers.
-    pub(crate) fn restricted(client: Arc<dyn DestinationClient>) -> Self {
-        Self { sending: Sending::Restricted(client), last_verdict: Arc::default() }
+    /// Creates the client for the destination of a caller with these headers.
+    pub(crate) fn restricted(client: Arc<dyn DestinationClient>, headers: HeaderMap) -> Self {
+        Self { sending: Sending::Restricted { client, headers }, last_verdict: Arc::default() }
     }
 
     /// Returns and removes the result of the last attempt.
@@ -105,10 +107,15 @@ impl Transport {
         self.last_verdict.lock().take()
     }
 
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+    async fn send(&self, mut request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let client = match &self.sending {
             Sending::Direct(client) => client,
-            Sending::Restricted(client) => return Ok(client.send(request, MAX_RESPONSE_BYTES).await?),
+            Sending::Restricted { client, headers } => {
+                // The exporter adds headers of the operator's environment, which may hold the key of another collector.
+                request.headers_mut().clone_from(headers);
+                request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
+                return Ok(client.send(request, MAX_RESPONSE_BYTES).await?);
+            }
         };
         let (head, body) = client.request(request.map(Full::new)).await?.into_parts();
         let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await?.to_bytes();

@@ -26,6 +26,7 @@ use queue::Queue;
 pub(crate) use queue::{Outgoing, outgoing};
 pub(crate) use record::resource;
 pub(crate) use sender::LogSender;
+pub(crate) use settings::destination_headers;
 pub use settings::{InvalidSettings, Settings};
 
 /// Queues events for the export. Clones share the queue.

@@ -80,10 +80,11 @@ impl LogProcessor for RecordSink {
     }
 }
 
-/// Returns the resource that the records belong to. `OTEL_RESOURCE_ATTRIBUTES` may add attributes.
+/// Returns the resource that the records belong to. `OTEL_RESOURCE_ATTRIBUTES` may add attributes, but not for
+/// destinations of callers.
 pub(crate) fn resource(settings: &Settings) -> Resource {
-    Resource::builder()
-        .with_service_name("casement")
+    let base = if settings.of_caller { Resource::builder_empty() } else { Resource::builder() };
+    base.with_service_name("casement")
         .with_attribute(KeyValue::new("service.version", settings.version.clone()))
         .with_attribute(KeyValue::new("service.instance.id", settings.instance.clone()))
         .build()

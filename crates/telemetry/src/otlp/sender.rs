@@ -1,6 +1,6 @@
 //! Sends single batches.
 
-use opentelemetry_otlp::{LogExporter, RetryPolicy, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_otlp::{LogExporter, Protocol, RetryPolicy, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::logs::{LogBatch, LogExporter as _};
 
 use super::client::{REQUEST_TIMEOUT, Transport, Verdict};
@@ -20,6 +20,7 @@ impl LogSender {
         let mut exporter = LogExporter::builder()
             .with_http()
             .with_http_client(transport.clone())
+            .with_protocol(Protocol::HttpBinary)
             .with_endpoint(settings.endpoint().as_str())
             .with_headers(settings.headers())
             .with_timeout(REQUEST_TIMEOUT * 2)

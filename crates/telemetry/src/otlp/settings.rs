@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use casement_domain::telemetry_destination::OpenDestination;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
@@ -40,6 +40,8 @@ pub struct Settings {
     headers: HashMap<String, String>,
     pub(crate) instance: String,
     pub(crate) version: String,
+    /// Whether the destination is one of a caller, which gets nothing of the operator's environment.
+    pub(crate) of_caller: bool,
 }
 
 impl fmt::Debug for Settings {
@@ -68,18 +70,17 @@ impl Settings {
             headers: headers.collect::<Result<_, _>>()?,
             instance: instance.to_owned(),
             version: version.to_owned(),
+            of_caller: false,
         })
     }
 
-    /// Creates the settings of a destination of a caller. See [`new`](Self::new).
+    /// Creates the settings of a destination of a caller, whose headers the transport adds. See [`new`](Self::new).
     pub(crate) fn of_destination(
         destination: &OpenDestination,
         instance: &str,
         version: &str,
     ) -> Result<Self, InvalidSettings> {
-        let headers = destination.headers.iter();
-        let headers = headers.map(|(name, value)| (name.clone(), value.expose_secret().to_owned())).collect();
-        Ok(Self { headers, ..Self::new(&destination.endpoint, &[], instance, version)? })
+        Ok(Self { of_caller: true, ..Self::new(&destination.endpoint, &[], instance, version)? })
     }
 
     /// Returns the URL for log records.
@@ -107,6 +108,21 @@ fn below(endpoint: &Url, path: &str) -> Option<Url> {
     let mut url = endpoint.clone();
     url.set_path(&format!("{}/{path}", endpoint.path().trim_end_matches('/')));
     Some(url)
+}
+
+/// Returns the headers of a destination of a caller, marked as secrets.
+///
+/// # Errors
+/// [`InvalidSettings::Header`] for an invalid header.
+pub(crate) fn destination_headers(destination: &OpenDestination) -> Result<HeaderMap, InvalidSettings> {
+    let header = |(at, (name, value)): (usize, (&String, &SecretString))| {
+        let invalid = InvalidSettings::Header(at + 1);
+        let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else { return Err(invalid) };
+        let Ok(mut value) = HeaderValue::from_str(value.expose_secret()) else { return Err(invalid) };
+        value.set_sensitive(true);
+        Ok((name, value))
+    };
+    destination.headers.iter().enumerate().map(header).collect()
 }
 
 fn header(text: &SecretString) -> Option<(String, String)> {
