@@ -12,12 +12,31 @@ use casement_domain::session::IdOrName;
 use casement_domain::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, Replaced, StoreError};
 use time::{Duration, OffsetDateTime};
 
+use crate::state::State;
 use crate::{Memory, contains};
 
 fn matches(row: &Pool, filter: &PoolFilter) -> bool {
     let name = row.name.as_ref().map_or("", |name| name.as_str());
     let is_name = filter.name.as_ref().is_none_or(|wanted| name.to_lowercase() == wanted.to_lowercase());
     is_name && filter.query.as_ref().is_none_or(|query| contains(name, query))
+}
+
+/// Begins a new generation of the pool and marks its idle and warming browsers as ending.
+fn discard(state: &mut State, id: PoolId, now: OffsetDateTime) -> Vec<BrowserId> {
+    let of_pool = |row: &&Browser| row.pool == Some(id);
+    let unleased = |row: &&Browser| matches!(row.state, BrowserState::Idle | BrowserState::Warming);
+    let rows: Vec<_> = state.browsers.values().filter(of_pool).filter(unleased).cloned().collect();
+    let idle = rows.iter().filter(|row| row.state == BrowserState::Idle).count();
+    let flushed: Vec<_> = rows.iter().map(|row| row.id).collect();
+    for browser in &flushed {
+        state.browser_on(*browser, BrowserEvent::End);
+    }
+    if let Some(pool) = state.pools.get_mut(&id) {
+        let fewer = u32::try_from(idle).unwrap_or(u32::MAX);
+        pool.generation.0 += 1;
+        pool.growth = Growth { allowance: pool.growth.allowance.saturating_sub(fewer), since: now };
+    }
+    flushed
 }
 
 #[async_trait]
@@ -49,17 +68,19 @@ impl PoolRepository for Memory {
         _organization: OrganizationId,
         current: &Pool,
         next: &Pool,
-    ) -> Result<PoolStored, StoreError> {
+        discards: bool,
+    ) -> Result<(PoolStored, Vec<BrowserId>), StoreError> {
         let mut state = self.state();
         let grown = CapacityRequest::resized(current.config.places(), next.config.places(), 0);
         if let Err(limit) = state.admit(&self.caps, grown) {
-            return Ok(PoolStored::LimitExceeded(limit));
+            return Ok((PoolStored::LimitExceeded(limit), Vec::new()));
         }
         match state.pools.get_mut(&current.id).filter(|row| row.updated_at == current.updated_at) {
-            Some(row) => *row = next.clone(),
-            None => return Ok(PoolStored::Gone),
+            Some(row) => *row = Pool { generation: row.generation, ..next.clone() },
+            None => return Ok((PoolStored::Gone, Vec::new())),
         }
-        Ok(PoolStored::Yes)
+        let discarded = if discards { discard(&mut state, next.id, next.updated_at) } else { Vec::new() };
+        Ok((PoolStored::Yes, discarded))
     }
 
     async fn find(&self, project: ProjectId, which: &IdOrName<PoolId>) -> Result<Option<Pool>, StoreError> {
@@ -133,21 +154,7 @@ impl PoolRepository for Memory {
     }
 
     async fn flush(&self, id: PoolId, now: OffsetDateTime) -> Result<Vec<BrowserId>, StoreError> {
-        let mut state = self.state();
-        let of_pool = |row: &&Browser| row.pool == Some(id);
-        let unleased = |row: &&Browser| matches!(row.state, BrowserState::Idle | BrowserState::Warming);
-        let rows: Vec<_> = state.browsers.values().filter(of_pool).filter(unleased).cloned().collect();
-        let idle = rows.iter().filter(|row| row.state == BrowserState::Idle).count();
-        let flushed: Vec<_> = rows.iter().map(|row| row.id).collect();
-        for browser in &flushed {
-            state.browser_on(*browser, BrowserEvent::End);
-        }
-        if let Some(pool) = state.pools.get_mut(&id) {
-            let fewer = u32::try_from(idle).unwrap_or(u32::MAX);
-            pool.generation.0 += 1;
-            pool.growth = Growth { allowance: pool.growth.allowance.saturating_sub(fewer), since: now };
-        }
-        Ok(flushed)
+        Ok(discard(&mut self.state(), id, now))
     }
 
     async fn lead(&self, id: PoolId, _node: NodeId, _lasts: Duration) -> Result<Option<LeaderFence>, StoreError> {

@@ -109,6 +109,33 @@ async fn followed_version(
     Ok(profile.select(profiles::version_id).get_result(connection).await.optional()?)
 }
 
+/// Begins a new generation of the pool and marks its idle and warming browsers as ending.
+async fn discard(
+    connection: &mut AsyncPgConnection,
+    id: PoolId,
+    at: OffsetDateTime,
+) -> Result<Vec<BrowserId>, CallError> {
+    // The pool first: a browser that is being stored for it is either visible afterwards, or not stored.
+    let row = browser_pools::table.find(Column(id));
+    let next = browser_pools::generation.eq(browser_pools::generation + 1_i64);
+    diesel::update(row).set(next).execute(connection).await?;
+    let of_pool = browsers::table.filter(browsers::pool_id.eq(Column(id)));
+    let ending = browsers::state.eq("ending");
+    let idle = diesel::update(of_pool.filter(browsers::state.eq("idle"))).set(ending).returning(browsers::id);
+    let mut ended: Vec<Column<BrowserId>> = idle.get_results(connection).await?;
+    if !ended.is_empty() {
+        let fewer = i32::try_from(ended.len()).unwrap_or(i32::MAX);
+        let lower = diesel::sql_query(
+            "UPDATE browser_pools SET allowance = greatest(allowance - $2, 0), growth_since = $3 WHERE id = $1",
+        );
+        let lower = lower.bind::<sql_types::Uuid, _>(Column(id)).bind::<sql_types::Integer, _>(fewer);
+        lower.bind::<sql_types::Timestamptz, _>(at).execute(connection).await?;
+    }
+    let warming = diesel::update(of_pool.filter(browsers::state.eq("warming"))).set(ending);
+    ended.extend(warming.returning(browsers::id).get_results::<Column<_>>(connection).await?);
+    Ok(ended.value()?)
+}
+
 #[derive(QueryableByName)]
 struct Led {
     #[diesel(sql_type = sql_types::BigInt)]
@@ -147,25 +174,30 @@ impl PoolRepository for PgPools {
         organization: OrganizationId,
         current: &Pool,
         next: &Pool,
-    ) -> Result<PoolStored, StoreError> {
+        discards: bool,
+    ) -> Result<(PoolStored, Vec<BrowserId>), StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             if next.config.places() > current.config.places() {
                 let reserved = reserve(connection, organization, Some(current), next).await?;
                 if reserved != PoolStored::Yes {
-                    return Ok(reserved);
+                    return Ok((reserved, Vec::new()));
                 }
             }
             if let Some(missing) = hold_loaded(connection, &next.config.shape).await? {
-                return Ok(missing);
+                return Ok((missing, Vec::new()));
             }
             let row = browser_pools::table.find(Column(current.id));
             // Unchanged, since the limits were checked against the current size.
             let row = row.filter(browser_pools::updated_at.eq(current.updated_at));
             let row = row.filter(browser_pools::deleted_at.is_null());
-            let changed = diesel::update(row).set(PoolRow::of(next)).execute(connection).await?;
-            Ok(if changed == 1 { PoolStored::Yes } else { PoolStored::Gone })
+            if diesel::update(row).set(PoolRow::of(next)).execute(connection).await? == 0 {
+                return Ok((PoolStored::Gone, Vec::new()));
+            }
+            let discarded = if discards { discard(connection, next.id, next.updated_at).await? } else { Vec::new() };
+            Ok((PoolStored::Yes, discarded))
         };
-        self.database.transaction_or("pool.replace", work, if_violated(&[NAME_KEY], PoolStored::NameTaken)).await
+        let name_taken = if_violated(&[NAME_KEY], (PoolStored::NameTaken, Vec::new()));
+        self.database.transaction_or("pool.replace", work, name_taken).await
     }
 
     async fn find(&self, project: ProjectId, which: &IdOrName<PoolId>) -> Result<Option<Pool>, StoreError> {
@@ -270,27 +302,7 @@ impl PoolRepository for PgPools {
     }
 
     async fn flush(&self, id: PoolId, at: OffsetDateTime) -> Result<Vec<BrowserId>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            // The pool first: a browser that is being stored for it is either visible afterwards, or not stored.
-            let row = browser_pools::table.find(Column(id));
-            let next = browser_pools::generation.eq(browser_pools::generation + 1_i64);
-            diesel::update(row).set(next).execute(connection).await?;
-            let of_pool = browsers::table.filter(browsers::pool_id.eq(Column(id)));
-            let ending = browsers::state.eq("ending");
-            let idle = diesel::update(of_pool.filter(browsers::state.eq("idle"))).set(ending).returning(browsers::id);
-            let mut ended: Vec<Column<BrowserId>> = idle.get_results(connection).await?;
-            if !ended.is_empty() {
-                let fewer = i32::try_from(ended.len()).unwrap_or(i32::MAX);
-                let lower = diesel::sql_query(
-                    "UPDATE browser_pools SET allowance = greatest(allowance - $2, 0), growth_since = $3 WHERE id = $1",
-                );
-                let lower = lower.bind::<sql_types::Uuid, _>(Column(id)).bind::<sql_types::Integer, _>(fewer);
-                lower.bind::<sql_types::Timestamptz, _>(at).execute(connection).await?;
-            }
-            let warming = diesel::update(of_pool.filter(browsers::state.eq("warming"))).set(ending);
-            ended.extend(warming.returning(browsers::id).get_results::<Column<_>>(connection).await?);
-            Ok(ended.value()?)
-        };
+        let work = async |connection: &mut AsyncPgConnection| discard(connection, id, at).await;
         self.database.transaction("pool.flush", work).await
     }
 

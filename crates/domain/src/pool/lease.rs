@@ -113,8 +113,13 @@ pub struct WaitingCaller {
     pool_text: String,
     position: Option<i64>,
     lease: LeaseRequest,
+    failed_loads: FailedLoads,
     until: MonotonicTime,
 }
+
+/// The number of browsers of one acquire into which its profile could not be loaded. Each has ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FailedLoads(u32);
 
 /// The use cases.
 #[derive(Clone)]
@@ -130,6 +135,10 @@ const TICKET_GRACE: Duration = Duration::seconds(30);
 
 /// The number of browsers that may fail to answer before one acquire gives up.
 const MAX_DEAD_BROWSERS: usize = 10;
+
+/// The number of browsers that may fail to load the profile of one acquire. The profile is more likely the cause than
+/// the browsers, and each failure costs a warm browser.
+const MAX_FAILED_LOADS: u32 = 2;
 
 impl Leases {
     /// Creates the use cases on these ports.
@@ -180,13 +189,14 @@ impl Leases {
         check_start_url(&pool.config.shape, lease.start_url.as_ref())?;
         lease.telemetry = merged_capture(&input, &pool)?;
         lease.profile = self.lease_profile(scope, &input, &pool).await?;
-        if let Some(session) = self.lease_idle(&pool, which, &mut lease).await? {
+        let mut failed_loads = FailedLoads::default();
+        if let Some(session) = self.lease_idle(&pool, which, &mut lease, &mut failed_loads).await? {
             return Ok(Acquired::Leased(Box::new(session)));
         }
         let wait = Duration::seconds(i64::from(requested.unwrap_or_else(|| pool.config.time_to_fill_seconds())));
         let wait = input.client_timeout.map_or(wait, |client_timeout| wait.min(client_timeout));
         match wait > Duration::ZERO {
-            true => self.enter_queue(pool.id, which, lease, wait).await,
+            true => self.enter_queue(pool.id, which, (lease, failed_loads), wait).await,
             false => Ok(Acquired::TimeUp),
         }
     }
@@ -212,12 +222,13 @@ impl Leases {
         pool: &Pool,
         which: &str,
         lease: &mut LeaseRequest,
+        failed_loads: &mut FailedLoads,
     ) -> Result<Option<Session>, UseCaseError> {
         for _ in 0..MAX_DEAD_BROWSERS {
             let taken = self.deps.wait_queue.take_now(pool.id, lease, self.deps.clock.now()).await;
             match taken.map_err(|error| self.note_uncertain_lease(lease, error))? {
                 ImmediateLease::Leased(session) => {
-                    if let Some(session) = self.hand_out(*session, lease.profile).await? {
+                    if let Some(session) = self.hand_out(*session, lease.profile, failed_loads).await? {
                         return Ok(Some(session));
                     }
                     // The failed lease keeps its session id, so the next attempt needs a new one.
@@ -235,7 +246,7 @@ impl Leases {
         &self,
         pool: PoolId,
         which: &str,
-        lease: LeaseRequest,
+        (lease, failed_loads): (LeaseRequest, FailedLoads),
         wait: Duration,
     ) -> Result<Acquired, UseCaseError> {
         let ticket = TicketId::mint(self.deps.ids.as_ref());
@@ -246,6 +257,7 @@ impl Leases {
             pool_text: which.to_owned(),
             position: None,
             lease,
+            failed_loads,
             until: self.deps.monotonic.monotonic_now() + wait,
         };
         if let Err(error) = self.enter(&mut waiting).await {
@@ -341,7 +353,8 @@ impl Leases {
                     return Ok(Acquired::TimeUp);
                 }
                 TicketOutcome::Granted(session) => {
-                    if let Some(session) = Box::pin(self.hand_out(*session, waiting.lease.profile)).await? {
+                    let handing_out = self.hand_out(*session, waiting.lease.profile, &mut waiting.failed_loads);
+                    if let Some(session) = Box::pin(handing_out).await? {
                         return Ok(Acquired::Leased(Box::new(session)));
                     }
                     if event != WaiterEvent::Look {
@@ -370,11 +383,12 @@ impl Leases {
     /// an earlier answer says nothing about a browser that died since. Returns `None` if the browser does not answer.
     ///
     /// # Errors
-    /// The profile cannot be loaded, into any browser. The lease has ended then.
+    /// The profile cannot be loaded, into any browser or into several in turn. The lease has ended then.
     pub(super) async fn hand_out(
         &self,
         session: Session,
         profile: Option<LoadedProfile>,
+        failed_loads: &mut FailedLoads,
     ) -> Result<Option<Session>, UseCaseError> {
         // The session is watched before its caller can use it, so that every connection counts.
         self.sessions.activity().watch(&session);
@@ -383,7 +397,12 @@ impl Leases {
             Ok(session) => Ok(self.probe_and_open(session).await),
             Err(error) => {
                 self.start_failed(session.id).await;
-                unusable_profile(error).map_or(Ok(None), Err)
+                failed_loads.0 += 1;
+                match unusable_profile(error) {
+                    Some(error) => Err(error),
+                    None if failed_loads.0 < MAX_FAILED_LOADS => Ok(None),
+                    None => Err(unusable("no browser of the pool could load it".to_owned())),
+                }
             }
         }
     }
@@ -444,9 +463,12 @@ async fn run_until<T>(work: impl Future<Output = T>, mut end: Pin<&mut impl Futu
     .await
 }
 
+fn unusable(why: String) -> UseCaseError {
+    InvalidInput::of("profile", InvalidValue::new(FieldCode::NotAllowed, why)).into()
+}
+
 /// Returns the error of a profile that no browser can load; `None` if another browser may be able to.
 fn unusable_profile(error: UpdateSessionError) -> Option<UseCaseError> {
-    let unusable = |why| InvalidInput::of("profile", InvalidValue::new(FieldCode::NotAllowed, why)).into();
     match error {
         UpdateSessionError::Profile(OperationError::Engine(EngineError::Profile(why))) => Some(unusable(why)),
         UpdateSessionError::Use(UseSessionError::Store(error)) => Some(error.into()),

@@ -73,13 +73,16 @@ pub trait PoolRepository: Send + Sync {
     -> Result<PoolStored, StoreError>;
 
     /// Replaces `current` by `next` if the row has not changed since (`updated_at`) and the limits allow the growth.
-    /// Returns `PoolStored::Gone` also if the row has changed; the caller then reads it again.
+    /// Returns `PoolStored::Gone` also if the row has changed; the caller then reads it again. With `discards` the
+    /// browsers are [flushed](Self::flush) in the same transaction and returned, so that no browser of the earlier
+    /// configuration is leased afterwards.
     async fn replace(
         &self,
         organization: OrganizationId,
         current: &Pool,
         next: &Pool,
-    ) -> Result<PoolStored, StoreError>;
+        discards: bool,
+    ) -> Result<(PoolStored, Vec<BrowserId>), StoreError>;
 
     /// Returns the project's pool.
     async fn find(&self, project: ProjectId, which: &IdOrName<PoolId>) -> Result<Option<Pool>, StoreError>;

@@ -274,14 +274,15 @@ impl Pools {
                 updated_at: now,
                 ..current.clone()
             };
-            match self.deps.pools.replace(scope.organization(), &current, &next).await? {
-                PoolStored::Gone => continue,
-                other => self.stored(other, &next)?,
-            }
             let allowlist = |pool: &Pool| pool.config.shape.network.as_ref().and_then(|one| one.allowlist.clone());
             // A lease never gets a browser of another size or with other allowed hosts than the pool's.
-            if update.discard_all_idle || is_resized || allowlist(&next) != allowlist(&current) {
-                self.flush_pool(next.id).await.map_err(|error| error.with_maybe_done(true))?;
+            let discards = update.discard_all_idle || is_resized || allowlist(&next) != allowlist(&current);
+            match self.deps.pools.replace(scope.organization(), &current, &next, discards).await? {
+                (PoolStored::Gone, _) => continue,
+                (stored, discarded) => {
+                    self.stored(stored, &next)?;
+                    self.clean_up_discarded(discarded).await;
+                }
             }
             self.deps.wake.wake(next.id);
             let counts = self.deps.pools.counts(next.id).await;
@@ -332,12 +333,16 @@ impl Pools {
 
     async fn flush_pool(&self, pool: PoolId) -> Result<(), StoreError> {
         let discarded = self.deps.pools.flush(pool, self.deps.clock.now()).await?;
+        self.clean_up_discarded(discarded).await;
+        self.deps.wake.wake(pool);
+        Ok(())
+    }
+
+    async fn clean_up_discarded(&self, discarded: Vec<BrowserId>) {
         for browser in discarded {
             // The browser is stored as ending: the housekeeping retries failures.
             let _ = self.sessions.clean_up_own(browser).await;
         }
-        self.deps.wake.wake(pool);
-        Ok(())
     }
 }
 

@@ -125,11 +125,12 @@ impl Session {
     }
 
     /// Returns whether the browser may be leased to another caller: the session was not delivered, and the browser has
-    /// neither opened a URL nor captured telemetry for it, nor has it a profile, which the lease may have loaded.
+    /// neither opened a URL nor captured telemetry for it. A lease that has loaded a profile was used, so it does not
+    /// end as undelivered.
     #[must_use]
     pub fn leaves_its_browser_untouched(&self) -> bool {
         let undelivered = self.state == SessionState::Ended(EndReason::Undelivered);
-        let unchanged = self.start_url.is_none() && self.telemetry.is_none() && self.shape.profile.is_none();
+        let unchanged = self.start_url.is_none() && self.telemetry.is_none();
         undelivered && self.pool.is_some() && unchanged
     }
 

@@ -105,6 +105,30 @@ async fn a_cached_lease_is_stored_with_its_audit_record_before_the_probe() {
     assert_eq!(record.outcome(), PreparedRecordOutcome::Stored);
 }
 
+/// An owner who has just allowed a host must not be refused it.
+#[tokio::test]
+async fn an_outdated_cached_pool_refuses_nothing() {
+    let mut world = World::default();
+    let mut outdated = warm_pool();
+    let allowlist = Some(Allowlist { hosts: vec!["a.test".to_owned()], ..Allowlist::default() });
+    outdated.config.shape.network = Some(Network { allowlist, ..Network::default() });
+    world
+        .pools
+        .expect_find_with_next()
+        .times(1)
+        .returning(move |_, _| Ok(Some((outdated.clone(), Some(browser_id(1))))));
+    world.pools.expect_find().times(1).returning(|_, _| Ok(Some(warm_pool())));
+    leases(&mut world, leased());
+    world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));
+    let casement = world.build();
+    casement.leases.look_ahead(&scope(), "warm").await;
+    let elsewhere = AcquireRequest { start_url: Some("https://b.test/".to_owned()), ..AcquireRequest::default() };
+    let record = early(1);
+    let acquired = casement.leases.acquire_recorded(&scope(), "warm", elsewhere, Some(&record)).await;
+    assert!(matches!(acquired, Ok(Acquired::Leased(_))));
+    assert_eq!(record.outcome(), PreparedRecordOutcome::Declined);
+}
+
 #[tokio::test]
 async fn an_uncached_lease_is_stored_without_its_audit_record() {
     let mut world = read(1);

@@ -11,7 +11,7 @@ use casement_domain::session::{EndReason, SessionState};
 use casement_domain::testing::{
     NOON, browser_id, leased_session, organization_id, pool, pool_id, project_id, scope, session_id,
 };
-use casement_domain::{NotFound, PoolId, StoreError, UseCaseError};
+use casement_domain::{BrowserId, NotFound, PoolId, StoreError, UseCaseError};
 use pretty_assertions::assert_eq;
 use time::Duration;
 
@@ -101,9 +101,9 @@ async fn updated(before: Pool, update: PoolUpdateRequest) -> Pool {
     world
         .pools
         .expect_replace()
-        .withf(move |_, current, _| *current == before)
+        .withf(move |_, current, _, discards| *current == before && !discards)
         .times(1)
-        .returning(|_, _, _| Ok(PoolStored::Yes));
+        .returning(|_, _, _, _| Ok((PoolStored::Yes, Vec::new())));
     world.pools.expect_counts().returning(|_| Ok(PoolCounts { available: 2, acquired: 1 }));
     world.expect_wakes(1);
     let casement = world.build();
@@ -146,11 +146,9 @@ async fn an_update_that_lost_a_race_is_made_again_on_what_won() {
     let mut reads = vec![newer.clone(), pool(4).name("warm").build()];
     world.pools.expect_find().times(2).returning(move |_, _| Ok(reads.pop()));
     let winner = newer.clone();
-    world
-        .pools
-        .expect_replace()
-        .times(2)
-        .returning(move |_, current, _| Ok(if *current == winner { PoolStored::Yes } else { PoolStored::Gone }));
+    world.pools.expect_replace().times(2).returning(move |_, current, _, _| {
+        Ok((if *current == winner { PoolStored::Yes } else { PoolStored::Gone }, Vec::new()))
+    });
     world.pools.expect_counts().returning(|_| Ok(PoolCounts::default()));
     world.expect_wakes(1);
     let update = PoolUpdateRequest {
@@ -169,14 +167,9 @@ async fn an_update_of_a_pool_that_is_not_there_says_so() {
     assert!(matches!(error, UseCaseError::NotFound(missing) if missing == NotFound::new("browser pool", "warm")));
 }
 
-/// Expects a flush that marks three idle browsers as ending; the third is on another node.
-fn flushes(world: &mut World) {
-    world
-        .pools
-        .expect_flush()
-        .withf(|id, now| (*id, *now) == (pool_id(1), NOON))
-        .times(1)
-        .returning(|_, _| Ok([1, 2, 3].map(browser_id).to_vec()));
+/// Expects that three idle browsers that are stored as ending are cleaned up, but for the third, which is on another
+/// node. Returns them.
+fn discarded(world: &mut World) -> Vec<BrowserId> {
     world.browsers.expect_find().returning(|id| {
         let row = pooled_browser(1, BrowserState::Ending);
         let node = if id == browser_id(3) { other_node() } else { row.node };
@@ -184,16 +177,23 @@ fn flushes(world: &mut World) {
     });
     world.expect_cleanup(browser_id(1));
     world.expect_cleanup(browser_id(2));
+    [1, 2, 3].map(browser_id).to_vec()
 }
 
+/// The update stores that the browsers are ending, so that a failure in between leaves none of them to a lease.
 #[tokio::test]
 async fn an_update_ends_idle_browsers_at_once_only_on_request() {
     let mut world = World::default();
     world.has_pool(pool(4).name("warm").build());
-    world.pools.expect_replace().times(1).returning(|_, _, _| Ok(PoolStored::Yes));
+    let discarded = discarded(&mut world);
+    world
+        .pools
+        .expect_replace()
+        .withf(|_, _, next, discards| *discards && next.updated_at == NOON)
+        .times(1)
+        .returning(move |_, _, _, _| Ok((PoolStored::Yes, discarded.clone())));
     world.pools.expect_counts().returning(|_| Ok(PoolCounts::default()));
-    flushes(&mut world);
-    world.expect_wakes(2);
+    world.expect_wakes(1);
     let update = PoolUpdateRequest { discard_all_idle: true, ..resized(4) };
     world.build().pools.update(&scope(), "warm", update).await.expect("changed");
 }
@@ -202,7 +202,13 @@ async fn an_update_ends_idle_browsers_at_once_only_on_request() {
 async fn a_flush_ends_this_nodes_idle_browsers_and_leaves_others_to_their_nodes() {
     let mut world = World::default();
     world.has_pool(pool(4).build());
-    flushes(&mut world);
+    let discarded = discarded(&mut world);
+    world
+        .pools
+        .expect_flush()
+        .withf(|id, now| (*id, *now) == (pool_id(1), NOON))
+        .times(1)
+        .returning(move |_, _| Ok(discarded.clone()));
     world.expect_wakes(1);
     assert!(world.build().pools.flush(&scope(), "warm").await.expect("flushed"));
 }
@@ -222,7 +228,7 @@ async fn what_of_a_flush_cannot_be_done_at_once_does_not_fail_it() {
 async fn a_failure_after_an_update_was_stored_does_not_say_that_nothing_was_done() {
     let mut world = World::default();
     world.has_pool(pool(4).name("warm").build());
-    world.pools.expect_replace().times(1).returning(|_, _, _| Ok(PoolStored::Yes));
+    world.pools.expect_replace().times(1).returning(|_, _, _, _| Ok((PoolStored::Yes, Vec::new())));
     world.pools.expect_counts().returning(|_| Err(store_down()));
     world.expect_wakes(1);
     let error = world.build().pools.update(&scope(), "warm", resized(2)).await.expect_err("the store is away");

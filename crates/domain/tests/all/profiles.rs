@@ -396,7 +396,7 @@ async fn a_browser_of_a_pool_is_started_with_the_version_that_is_current_then() 
 async fn updated(before: Pool, input: PoolRequest) -> Result<Pool, Vec<(String, FieldCode)>> {
     let mut world = World { profiles: Some(Ports::with_profile().build()), ..World::default() };
     world.pools.expect_find().returning(move |_, _| Ok(Some(before.clone())));
-    world.pools.expect_replace().returning(|_, _, _| Ok(PoolStored::Yes));
+    world.pools.expect_replace().returning(|_, _, _, _| Ok((PoolStored::Yes, Vec::new())));
     world.pools.expect_counts().returning(|_| Ok(Default::default()));
     world.wake.expect_wake().return_const(());
     let update = PoolUpdateRequest { input, ..PoolUpdateRequest::default() };

@@ -68,20 +68,19 @@ async fn a_location_is_part_of_the_shape_so_that_no_spare_fits() {
 
 #[tokio::test]
 async fn a_pool_without_memory_follows_the_default_and_another_size_ends_idle_browsers() {
-    for (memory, expected, flushed) in [
-        (None, None, 0),
-        (Some("2GiB"), Some(ReservedMemory { limit: Memory { mib: 2048 }, places: 1 }), 0),
-        (Some("4GiB"), Some(ReservedMemory { limit: Memory { mib: 4096 }, places: 2 }), 1),
+    for (memory, expected, flushes) in [
+        (None, None, false),
+        (Some("2GiB"), Some(ReservedMemory { limit: Memory { mib: 2048 }, places: 1 }), false),
+        (Some("4GiB"), Some(ReservedMemory { limit: Memory { mib: 4096 }, places: 2 }), true),
     ] {
         let mut world = World::default();
         world.has_pool(pool(4).name("warm").build());
         world
             .pools
             .expect_replace()
-            .withf(move |_, _, next| next.config.shape.memory == expected)
+            .withf(move |_, _, next, discards| next.config.shape.memory == expected && *discards == flushes)
             .times(1)
-            .returning(|_, _, _| Ok(PoolStored::Yes));
-        world.pools.expect_flush().times(flushed).returning(|_, _| Ok(Vec::new()));
+            .returning(|_, _, _, _| Ok((PoolStored::Yes, Vec::new())));
         world.pools.expect_counts().returning(|_| Ok(PoolCounts::default()));
         world.wake.expect_wake().return_const(());
         let input = PoolRequest { memory: memory.map(str::to_owned), ..PoolRequest::default() };

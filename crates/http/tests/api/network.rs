@@ -153,15 +153,14 @@ async fn a_pool_changes_its_network_only_from_the_expected_one() {
     let mut stored = pool(3).name("warm").build();
     stored.config.shape.network = Some(allowing(&["a.example"]));
     ports.pools.expect_find().returning(move |_, _| Ok(Some(stored.clone())));
+    // Browsers with the old list are not leased any more.
     ports
         .pools
         .expect_replace()
-        .withf(|_, _, next| next.config.shape.network.is_none())
+        .withf(|_, _, next, discards| next.config.shape.network.is_none() && *discards)
         .times(1)
-        .returning(|_, _, _| Ok(PoolStored::Yes));
+        .returning(|_, _, _, _| Ok((PoolStored::Yes, Vec::new())));
     ports.pools.expect_counts().returning(|_| Ok(Default::default()));
-    // Browsers with the old list are not leased any more.
-    ports.pools.expect_flush().times(1).returning(|_, _| Ok(Vec::new()));
     ports.wake.expect_wake().return_const(());
     let api = TestApi::start(ports);
     for expected in [json!({}), json!({ "allowed_hosts": ["b.example"] })] {

@@ -108,11 +108,12 @@ async fn an_update_clears_the_named_fields() {
     ports
         .pools
         .expect_replace()
-        .withf(|_, _, next| next.config.size == 4 && next.name.as_ref().is_some_and(|name| name.as_str() == "warm"))
+        .withf(|_, _, next, discards| {
+            next.config.size == 4 && next.name.as_ref().is_some_and(|name| name.as_str() == "warm") && *discards
+        })
         .times(1)
-        .returning(|_, _, _| Ok(PoolStored::Yes));
+        .returning(|_, _, _, _| Ok((PoolStored::Yes, Vec::new())));
     ports.pools.expect_counts().returning(|_| Ok(PoolCounts::default()));
-    ports.pools.expect_flush().times(1).returning(|_, _| Ok(Vec::new()));
     ports.wake.expect_wake().return_const(());
     let body = json!({
         "size": 4, "name": "", "proxy_id": "", "start_url": "", "extensions": [], "browser_policy": {},

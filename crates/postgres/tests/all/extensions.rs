@@ -96,9 +96,9 @@ async fn a_pool_holds_on_to_its_extensions_and_hands_them_to_its_leases() -> Tes
 
     let mut next = pool.clone();
     (next.config.shape.extensions, next.updated_at) = (vec![id(9)], seconds(1));
-    assert_eq!(world.pools.replace(testing::organization_id(), &pool, &next).await?, PoolStored::ExtensionGone);
+    assert_eq!(world.replace(&pool, &next).await?, PoolStored::ExtensionGone);
     next.config.shape.extensions = vec![id(3)];
-    assert_eq!(world.pools.replace(testing::organization_id(), &pool, &next).await?, PoolStored::Yes);
+    assert_eq!(world.replace(&pool, &next).await?, PoolStored::Yes);
     assert_eq!(extensions.delete(id(1)).await?, ExtensionDeleted::Yes, "a session that has it does not hold it");
     assert_eq!(extensions.delete(id(1)).await?, ExtensionDeleted::NotFound);
     let _ = world.pools.delete(pool.id, true).await?;

@@ -88,10 +88,10 @@ async fn sizes_count_against_the_limits_and_names_are_unique() -> TestResult {
         next.updated_at = seconds(1);
         next
     };
-    let replaced = world.pools.replace(testing::organization_id(), &first, &grow(5)).await?;
+    let replaced = world.replace(&first, &grow(5)).await?;
     assert!(matches!(replaced, PoolStored::LimitExceeded(_)), "{replaced:?}");
-    assert_eq!(world.pools.replace(testing::organization_id(), &first, &grow(4)).await?, PoolStored::Yes);
-    let stale = world.pools.replace(testing::organization_id(), &first, &grow(3)).await?;
+    assert_eq!(world.replace(&first, &grow(4)).await?, PoolStored::Yes);
+    let stale = world.replace(&first, &grow(3)).await?;
     assert_eq!(stale, PoolStored::Gone, "it has changed since");
     assert_eq!(world.pools.find_by_id(first.id).await?, Some(grow(4)));
     Ok(())
@@ -148,8 +148,7 @@ async fn what_a_pool_has_beyond_its_new_size_counts_until_it_ends() -> TestResul
         (next.config.size, next.updated_at) = (size, seconds(at));
         next
     };
-    let replace =
-        async |current: &Pool, next: &Pool| world.pools.replace(testing::organization_id(), current, next).await;
+    let replace = async |current: &Pool, next: &Pool| world.replace(current, next).await;
     assert_eq!(replace(&pool, &resized(1, 1)).await?, PoolStored::Yes);
     assert!(matches!(on_demand(&world, 4).await?, Created::LimitExceeded(_)), "the idle ones can still be leased");
     assert_eq!(replace(&resized(1, 1), &resized(3, 2)).await?, PoolStored::Yes, "they were never more than three");
@@ -210,6 +209,30 @@ async fn a_flush_ends_idle_and_warming_browsers_and_lowers_the_allowance_by_the_
 }
 
 #[tokio::test]
+async fn an_update_that_discards_is_one_with_the_end_of_its_browsers() -> TestResult {
+    let world = World::new().await?;
+    let (pool, fence) = world.pool(2).await?;
+    world.ready(1, fence).await?;
+    world.warm(2, fence).await?;
+    let discarding = async |current: &Pool, next: &Pool| {
+        let (stored, mut discarded) = world.pools.replace(testing::organization_id(), current, next, true).await?;
+        discarded.sort_unstable();
+        Ok::<_, Fault>((stored, discarded))
+    };
+    let next = Pool { updated_at: seconds(1), ..pool.clone() };
+    let stale = Pool { updated_at: seconds(9), ..pool.clone() };
+    assert_eq!(discarding(&stale, &next).await?, (PoolStored::Gone, vec![]));
+    assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Idle), "nothing was stored");
+    assert_eq!(discarding(&pool, &next).await?, (PoolStored::Yes, [1, 2].map(testing::browser_id).to_vec()));
+    let stored = world.pools.find_by_id(pool.id).await?.ok_or("gone")?;
+    assert_eq!((stored.generation, stored.updated_at), (Generation(1), seconds(1)));
+    assert_eq!(stored.growth, Growth { allowance: 1, since: seconds(1) });
+    assert_eq!(world.wait_queue.take_now(pool.id, &lease(1), NOON).await?, ImmediateLease::Busy);
+    assert_eq!(world.pools.ready(testing::browser_id(2), NOON).await?, Replaced::LostRace);
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_was_planned_before_a_flush_is_not_begun_after_it() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(1).await?;
@@ -218,7 +241,7 @@ async fn what_was_planned_before_a_flush_is_not_begun_after_it() -> TestResult {
     assert_eq!(world.pools.warm(&warming(1), fence, Generation(1)).await?, Replaced::Yes);
     // An update that is based on an earlier read does not revert the flush.
     let renamed = Pool { updated_at: seconds(1), ..pool.clone() };
-    assert_eq!(world.pools.replace(testing::organization_id(), &pool, &renamed).await?, PoolStored::Yes);
+    assert_eq!(world.replace(&pool, &renamed).await?, PoolStored::Yes);
     assert_eq!(world.pools.find_by_id(pool.id).await?.map(|pool| pool.generation), Some(Generation(1)));
     Ok(())
 }

@@ -149,7 +149,7 @@ async fn a_pool_that_is_not_as_it_was_seen_any_more_is_busy_for_whoever_saw_it()
     assert!(matches!(take(known(&pool, 1), 1).await?, ImmediateLease::Leased(_)));
     let renamed =
         Pool { name: Some(SlugName::parse("other").map_err(|_| "a name")?), updated_at: seconds(1), ..pool.clone() };
-    assert_eq!(world.pools.replace(testing::organization_id(), &pool, &renamed).await?, PoolStored::Yes);
+    assert_eq!(world.replace(&pool, &renamed).await?, PoolStored::Yes);
     assert_eq!(take(known(&pool, 2), 2).await?, ImmediateLease::Busy);
     Ok(())
 }

@@ -154,6 +154,12 @@ impl World {
         Ok((pool, fence.ok_or("no lead")?))
     }
 
+    /// Changes a pool whose browsers stay.
+    pub(crate) async fn replace(&self, current: &Pool, next: &Pool) -> Result<PoolStored, Fault> {
+        let (stored, discarded) = self.pools.replace(testing::organization_id(), current, next, false).await?;
+        if discarded.is_empty() { Ok(stored) } else { Err(format!("discarded {discarded:?}").into()) }
+    }
+
     /// Stores a warming browser of the first pool.
     pub(crate) async fn warm(&self, n: u32, fence: LeaderFence) -> TestResult {
         let warmed = self.pools.warm(&warming(n), fence, Generation::default()).await?;

@@ -47,7 +47,7 @@ mod next_browser;
 
 use self::next_browser::NextBrowser;
 pub(super) use self::next_browser::NextBrowserCache;
-use super::lease::{merged_capture, name_taken};
+use super::lease::{FailedLoads, merged_capture, name_taken};
 use super::{AcquireRequest, ImmediateLease, KnownBrowser, LeaseRequest, Leases};
 use crate::access::Scope;
 use crate::audit::{PreparedRecord, PreparedRecordOutcome};
@@ -57,7 +57,7 @@ use crate::session::{IdOrName, Session, check_start_url};
 
 impl Leases {
     /// Leases the cached next browser and stores `record` in the same commit. Returns `None` if nothing is cached, the
-    /// pool has changed, the browser is not idle, or it does not answer.
+    /// cached pool does not allow the request, the pool has changed, the browser is not idle, or it does not answer.
     pub(super) async fn lease_cached(
         &self,
         scope: &Scope,
@@ -68,8 +68,10 @@ impl Leases {
     ) -> Result<Option<Session>, UseCaseError> {
         let Some(cached) = self.next_browsers.take(scope.project_id(), which) else { return Ok(None) };
         let NextBrowser { pool, next } = cached;
-        check_start_url(&pool.config.shape, lease.start_url.as_ref())?;
-        lease.telemetry = merged_capture(input, &pool)?;
+        // The pool may have changed since it was cached, so only the stored one refuses a request.
+        let is_allowed = check_start_url(&pool.config.shape, lease.start_url.as_ref()).is_ok();
+        let (true, Ok(telemetry)) = (is_allowed, merged_capture(input, &pool)) else { return Ok(None) };
+        lease.telemetry = telemetry;
         let known = KnownBrowser { browser: next, pool: pool.id, unchanged_since: pool.updated_at };
         let now = self.deps.clock.now();
         let taken = self.deps.wait_queue.take_recorded(&known, lease, record.entry(), now).await;
@@ -84,7 +86,7 @@ impl Leases {
             }
         };
         record.resolve(PreparedRecordOutcome::Stored);
-        let handed_out = self.hand_out(session, None).await?;
+        let handed_out = self.hand_out(session, None, &mut FailedLoads::default()).await?;
         if handed_out.is_none() {
             // The failed lease keeps its session id, and the audit record describes that lease.
             lease.session = SessionId::mint(self.deps.ids.as_ref());
