@@ -24,6 +24,18 @@ impl PrivateHost {
     /// `too_long`, `invalid_format`; `blocked` for an address that is not private and for the subdomains of a public
     /// suffix.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
+        Self::parse_by(text, Destination::parse_private)
+    }
+
+    /// Parses a private host that was accepted before: the form only, as [`Destination::parse_stored`].
+    ///
+    /// # Errors
+    /// `too_long`, `invalid_format`.
+    pub fn parse_stored(text: &str) -> Result<Self, InvalidValue> {
+        Self::parse_by(text, Destination::parse_stored)
+    }
+
+    fn parse_by(text: &str, destination: fn(&str) -> Result<Destination, InvalidValue>) -> Result<Self, InvalidValue> {
         let (host, port) = match text.rsplit_once(':') {
             // The last colon of an IPv6 address in brackets is inside of them, and a network has no port.
             Some((host, port)) if !port.contains(']') && !text.contains('/') => {
@@ -34,7 +46,7 @@ impl PrivateHost {
             }
             _ => (text, None),
         };
-        Ok(Self { destination: Destination::parse_private(host)?, port })
+        Ok(Self { destination: destination(host)?, port })
     }
 
     /// Returns the pattern of the host.

@@ -142,6 +142,20 @@ fn a_wildcard_over_a_public_suffix_is_refused() {
 }
 
 #[test]
+fn a_stored_host_is_checked_for_its_form_only() {
+    for text in ["*.com", "127.0.0.1", "10.0.0.0/8", "[fd00::1]", "*.a.example"] {
+        assert_eq!(Destination::parse_stored(text).expect(text).to_string(), text);
+    }
+    for text in ["*.internal:443", "8.8.8.8:80", "wiki.internal"] {
+        assert_eq!(PrivateHost::parse_stored(text).expect(text).to_string(), text);
+    }
+    for text in ["", "*", "a b.example", "8.8.4.1/24", "*.8.8.8.8", "wiki.internal:0"] {
+        assert_eq!(Destination::parse_stored(text).expect_err(text).code, FieldCode::InvalidFormat, "{text:?}");
+        assert_eq!(PrivateHost::parse_stored(text).expect_err(text).code, FieldCode::InvalidFormat, "{text:?}");
+    }
+}
+
+#[test]
 fn an_exact_name_matches_only_itself_in_any_spelling() {
     for host in ["example.com", "EXAMPLE.com", "example.com.", "ex%61mple.com"] {
         assert!(matches("example.com", host), "{host}");
