@@ -9,6 +9,9 @@ use super::Destination;
 use crate::field::{FieldCode, InvalidValue};
 use crate::ids::ProjectId;
 
+/// The port of SMTP between servers, which only a setting that names it opens.
+const SMTP: u16 = 25;
+
 /// A private host: a host name, `*.` and a host name, a private address or a private network; with a port, except for a
 /// network.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +71,8 @@ impl PrivateHost {
     }
 
     fn covers(&self, other: &Self) -> bool {
-        self.destination.covers(&other.destination) && (self.port.is_none() || self.port == other.port)
+        let has_port = self.port == other.port || (self.port.is_none() && other.port != Some(SMTP));
+        self.destination.covers(&other.destination) && has_port
     }
 }
 

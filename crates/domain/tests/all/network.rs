@@ -332,11 +332,23 @@ fn a_start_url_must_be_allowed() {
 fn the_operator_lends_a_host_to_one_project_and_what_lies_within_it() {
     let project = project_id();
     let lent = |text: &str| format!("{project}={text}").parse::<LentHost>().expect(text);
-    let all: LentHosts = [lent("*.corp.internal"), lent("10.1.0.0/16"), lent("db.internal:5432")].into_iter().collect();
-    for host in ["a.corp.internal", "*.b.corp.internal:80", "*.corp.internal", "10.1.2.3:22", "10.1.2.0/24"] {
+    let settings = ["*.corp.internal", "10.1.0.0/16", "db.internal:5432", "mail.internal:25"];
+    let all: LentHosts = settings.map(lent).into_iter().collect();
+    for host in
+        ["a.corp.internal", "*.b.corp.internal:80", "*.corp.internal", "10.1.2.3:22", "10.1.2.0/24", "mail.internal:25"]
+    {
         assert!(all.lends(project, &private(host)), "{host}");
     }
-    for host in ["corp.internal", "db.internal", "db.internal:5433", "10.0.0.0/8", "10.2.0.1", "other.internal"] {
+    for host in [
+        "corp.internal",
+        "db.internal",
+        "db.internal:5433",
+        "10.0.0.0/8",
+        "10.2.0.1",
+        "other.internal",
+        "10.1.2.3:25",
+        "a.corp.internal:25",
+    ] {
         assert!(!all.lends(project, &private(host)), "{host}");
     }
     let other = casement_domain::ProjectId::from_ulid(Ulid(77));
