@@ -83,7 +83,7 @@ fn to_egress_route(route: &proxy::Route) -> Route {
 
 /// Converts a refused request to the domain's type.
 pub(crate) fn denied_request(denial: Denial) -> DeniedRequest {
-    DeniedRequest { host: denial.host, port: denial.port, method: denial.method }
+    DeniedRequest::new(denial.host, denial.port, denial.method)
 }
 
 /// The requests of running browsers that their network configurations refused. Clones share the log.

@@ -5,8 +5,9 @@ use casement_domain::ProxyId;
 use casement_domain::browser::StartUrl;
 use casement_domain::field::{FieldCode, InvalidInput, InvalidValue};
 use casement_domain::network::{
-    Allowlist, AllowlistChange, AllowlistError, Condition, Destination, LentHost, LentHosts, MAX_ALLOWED_HOSTS,
-    Network, NetworkRequest, PrivateHost, PrivateHosts, ProxyRoute, ProxyRouteRequest, StaleNetwork, Verdict,
+    Allowlist, AllowlistChange, AllowlistError, Condition, DeniedRequest, Destination, LentHost, LentHosts,
+    MAX_ALLOWED_HOSTS, Network, NetworkRequest, PrivateHost, PrivateHosts, ProxyRoute, ProxyRouteRequest, StaleNetwork,
+    Verdict,
 };
 use casement_domain::reference::Reference;
 use casement_domain::testing::project_id;
@@ -326,6 +327,15 @@ fn a_start_url_must_be_allowed() {
     for url in ["https://www.example.com/", "http://example.com@evil.test/", "view-source:https://evil.test/"] {
         assert_eq!(check(url).expect_err(url).code, FieldCode::NotAllowed, "{url}");
     }
+}
+
+#[test]
+fn a_long_method_of_a_refused_request_is_cut() {
+    let method = |text: &str| DeniedRequest::new("a.example".to_owned(), 80, text.to_owned()).method;
+    assert_eq!(method("GET"), "GET");
+    assert_eq!(method(&"X".repeat(33)), "X".repeat(32));
+    assert_eq!(method(&"é".repeat(17)), "é".repeat(16), "at the boundary of a character");
+    assert_eq!(method(&format!("X{}", "é".repeat(16))), format!("X{}", "é".repeat(15)));
 }
 
 #[test]
