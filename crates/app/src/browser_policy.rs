@@ -34,15 +34,11 @@ impl BrowserPolicy {
         Self { route: to_egress_route(&policy.route), network }
     }
 
-    /// Returns the policy of a browser whose policy is unknown: no connections.
-    pub(crate) fn closed() -> Self {
-        Self { route: Route::Nowhere, network: None }
-    }
-
-    /// Replaces the allowlist.
+    /// Replaces the allowlist. A policy without a network configuration, as of a browser without connections, remains.
     pub(crate) fn set_allowlist(&mut self, allowlist: Option<Allowlist>) {
-        let empty = || NetworkPolicy { network: Network::default(), routes: Vec::new() };
-        self.network.get_or_insert_with(empty).network.allowlist = allowlist;
+        if let Some(policy) = &mut self.network {
+            policy.network.allowlist = allowlist;
+        }
     }
 
     /// Returns the decisions about destinations.
