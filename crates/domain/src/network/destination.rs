@@ -6,7 +6,7 @@ use std::fmt;
 use ipnet::IpNet;
 use url::Host;
 
-use super::address::{is_private, is_public, network_of};
+use super::address::{is_private, is_public};
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 
 /// The maximum number of characters of a pattern.
@@ -144,7 +144,7 @@ impl Destination {
 
     fn network(&self) -> Option<IpNet> {
         match self {
-            Self::Address(address) => Some(network_of(*address)),
+            Self::Address(address) => Some(IpNet::from(*address)),
             Self::Network(net) => Some(*net),
             Self::Name(_) | Self::Subdomains(_) => None,
         }

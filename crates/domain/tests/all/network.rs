@@ -1,16 +1,19 @@
 //! The rules of network configurations: the pattern language of hosts, the decisions about requests, and the revisions
 //! of the allowlist.
 
+use std::sync::Arc;
+
 use casement_domain::ProxyId;
-use casement_domain::browser::StartUrl;
+use casement_domain::browser::{Shape, StartUrl};
 use casement_domain::field::{FieldCode, InvalidInput, InvalidValue};
 use casement_domain::network::{
     Allowlist, AllowlistChange, AllowlistError, Condition, DeniedRequest, Destination, LentHost, LentHosts,
     MAX_ALLOWED_HOSTS, Network, NetworkRequest, PrivateHost, PrivateHosts, ProxyRoute, ProxyRouteRequest, StaleNetwork,
     Verdict,
 };
+use casement_domain::proxy::{MockProxyRepository, NoRoutes, Proxy, ProxyRouting, Route};
 use casement_domain::reference::Reference;
-use casement_domain::testing::project_id;
+use casement_domain::testing::{self, PlainSealer, own_proxy, project_id};
 use pretty_assertions::assert_eq;
 use ulid::Ulid;
 use url::Host;
@@ -317,6 +320,27 @@ fn the_most_exact_pattern_selects_the_proxy_of_a_host() {
     }
 }
 
+#[tokio::test]
+async fn each_proxy_of_a_browser_is_opened_once() {
+    let mut proxies = MockProxyRepository::new();
+    proxies.expect_find_any().times(2).returning(|id| {
+        let host = if id == proxy(1) { "one.test" } else { "two.test" };
+        Ok(Some(Proxy { config: own_proxy(host, None), ..testing::proxy(id, "proxy") }))
+    });
+    let routing = ProxyRouting::new(Arc::new(proxies), Arc::new(PlainSealer), Arc::new(NoRoutes), Arc::default());
+    let route = |host: &str, n| ProxyRoute { hosts: vec![allowed(host)], proxy: proxy(n) };
+    let routes = vec![route("a.example", 2), route("b.example", 1), route("c.example", 2)];
+    let network = Network { proxy_routes: Some(routes), ..Network::default() };
+    let shape = Shape { proxy: Some(proxy(1)), network: Some(network), ..Shape::default() };
+    let policy = routing.prepare(&shape).await.expect("prepared");
+    let host = |route: &Route| match route {
+        Route::Through(proxy) => proxy.host.clone(),
+        Route::Direct | Route::Nowhere => format!("{route:?}"),
+    };
+    assert_eq!(host(&policy.route), "one.test");
+    assert_eq!(policy.proxy_routes.iter().map(host).collect::<Vec<_>>(), ["two.test", "one.test", "two.test"]);
+}
+
 #[test]
 fn a_start_url_must_be_allowed() {
     let network = network(&["example.com", "8.8.8.8"]);
@@ -324,7 +348,13 @@ fn a_start_url_must_be_allowed() {
     for url in ["https://example.com/a?b", "http://EXAMPLE.com:81/", "http://0x08.8.8.8/", "about:blank", "data:,x"] {
         assert_eq!(check(url), Ok(()), "{url}");
     }
-    for url in ["https://www.example.com/", "http://example.com@evil.test/", "view-source:https://evil.test/"] {
+    for url in [
+        "https://www.example.com/",
+        "http://example.com@evil.test/",
+        "view-source:https://evil.test/",
+        "unknown://evil.test/",
+        "unknown://0x08.8.8.8/",
+    ] {
         assert_eq!(check(url).expect_err(url).code, FieldCode::NotAllowed, "{url}");
     }
 }
