@@ -34,15 +34,11 @@ impl BrowserPolicy {
         Self { route: to_egress_route(&policy.route), network }
     }
 
-    /// Returns the policy of a browser whose policy is unknown: no connections.
-    pub(crate) fn closed() -> Self {
-        Self { route: Route::Nowhere, network: None }
-    }
-
-    /// Replaces the allowlist.
+    /// Replaces the allowlist. A policy without a network configuration, as of a browser without connections, remains.
     pub(crate) fn set_allowlist(&mut self, allowlist: Option<Allowlist>) {
-        let empty = || NetworkPolicy { network: Network::default(), routes: Vec::new() };
-        self.network.get_or_insert_with(empty).network.allowlist = allowlist;
+        if let Some(policy) = &mut self.network {
+            policy.network.allowlist = allowlist;
+        }
     }
 
     /// Returns the decisions about destinations.
@@ -83,7 +79,7 @@ fn to_egress_route(route: &proxy::Route) -> Route {
 
 /// Converts a refused request to the domain's type.
 pub(crate) fn denied_request(denial: Denial) -> DeniedRequest {
-    DeniedRequest { host: denial.host, port: denial.port, method: denial.method }
+    DeniedRequest::new(denial.host, denial.port, denial.method)
 }
 
 /// The requests of running browsers that their network configurations refused. Clones share the log.

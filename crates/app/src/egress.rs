@@ -145,19 +145,46 @@ impl ProxyRoutes for SandboxEgress {
     fn set_allowlist(&self, browser: BrowserId, allowlist: Option<Allowlist>) {
         let id = browser.to_string();
         let mut policies = self.policies();
-        let is_known = policies.contains_key(&id);
-        let policy = policies.entry(id.clone()).or_insert_with(BrowserPolicy::closed);
+        // Without a policy the browser has ended meanwhile.
+        let Some(policy) = policies.get_mut(&id) else { return };
         policy.set_allowlist(allowlist);
         if let Some(handle) = self.open().get(&id) {
-            match is_known {
-                true => handle.set_destinations(policy.destinations()),
-                false => handle.set_policy(policy.to_session_policy()),
-            }
+            handle.set_destinations(policy.destinations());
         }
     }
 
     fn forget(&self, browser: BrowserId) {
         self.policies().remove(&browser.to_string());
         self.denied.forget(browser);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use casement_domain::network::{Destination, Network};
+    use casement_domain::proxy::Route;
+    use casement_egress::{Limits, SystemResolver};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_browser_that_has_ended_gets_no_policy_by_a_change_of_its_allowlist() {
+        let egress = Egress::new(Rules::default(), Arc::new(SystemResolver::default()), Limits::default());
+        let sandboxes = SandboxEgress::new(egress, DeniedLog::default());
+        let browser = BrowserId::from_ulid(1.into());
+        let list = Allowlist::new(vec![Destination::parse_allowed("a.example").expect("a host")]);
+        sandboxes.set_allowlist(browser, Some(list.clone()));
+        assert!(sandboxes.policies().is_empty());
+
+        let network = Network { allowlist: Some(list), ..Network::default() };
+        let known = TrafficPolicy { network: Some(network), ..Route::Direct.into() };
+        sandboxes.set(browser, known);
+        sandboxes.set_allowlist(browser, None);
+        assert!(sandboxes.policies().values().all(|policy| policy.destinations().is_some()));
+        sandboxes.forget(browser);
+        sandboxes.set_allowlist(browser, None);
+        assert!(sandboxes.policies().is_empty());
     }
 }

@@ -82,6 +82,8 @@ impl ProxyDialer for EgressProxyChecker {
 const MAX_UNREPORTED: usize = 64;
 /// The minimum time between two reports of the same failure in a session, because a page sends many requests.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum number of reports of a session in that time, because a page can make each of its requests differ.
+const MAX_REPORTS: usize = 10;
 
 /// The reason why the egress sent no request on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -114,24 +116,42 @@ pub(crate) fn reporting(egress: Egress) -> (Egress, mpsc::Receiver<FailedRequest
     (egress, reported, denied_log)
 }
 
+/// The failures that were reported within [`REPORT_INTERVAL`], with their times.
+#[derive(Default)]
+struct ReportedFailures(HashMap<BrowserId, HashMap<RequestFault, Instant>>);
+
+impl ReportedFailures {
+    /// Returns whether a failure is to be reported, and notes that it is.
+    fn admit(&mut self, browser: BrowserId, fault: &RequestFault, now: Instant) -> bool {
+        let is_recent = |at: &Instant| now.duration_since(*at) < REPORT_INTERVAL;
+        self.0.retain(|_, faults| {
+            faults.retain(|_, at| is_recent(at));
+            !faults.is_empty()
+        });
+        let faults = self.0.entry(browser).or_default();
+        let is_admitted = faults.len() < MAX_REPORTS && !faults.contains_key(fault);
+        if is_admitted {
+            faults.insert(fault.clone(), now);
+        }
+        is_admitted
+    }
+}
+
 /// Records failed requests in the telemetry of their sessions.
 pub(crate) async fn report_failed_requests(mut failed: mpsc::Receiver<FailedRequest>, sessions: Sessions) {
-    let mut last_reported = HashMap::new();
+    let mut reported = ReportedFailures::default();
     while let Some((name, fault)) = failed.recv().await {
         // A build's sandbox has no session.
         let Ok(browser) = name.parse::<BrowserId>() else { continue };
-        last_reported.retain(|_, at: &mut Instant| at.elapsed() < REPORT_INTERVAL);
-        let key = (browser, fault);
-        if last_reported.contains_key(&key) {
+        if !reported.admit(browser, &fault, Instant::now()) {
             continue;
         }
-        let event = match &key.1 {
+        let event = match &fault {
             RequestFault::Proxy(fault) => Event::proxy_failed(System.now(), failure(*fault)),
             RequestFault::Denied(denied) => {
                 Event::network_denied(System.now(), denied, &System.next().to_string().to_lowercase())
             }
         };
-        last_reported.insert(key, Instant::now());
         if let Err(error) = sessions.note(browser, event).await {
             debug!(%browser, %error, "cannot record that a request of a session failed");
         }
@@ -174,4 +194,25 @@ pub(crate) async fn restore(routing: &ProxyRouting, rows: &dyn BrowserRepository
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied(n: usize) -> RequestFault {
+        RequestFault::Denied(DeniedRequest::new(format!("{n}.example"), 443, "CONNECT".to_owned()))
+    }
+
+    #[test]
+    fn a_session_with_many_different_failures_has_few_reports_and_others_have_theirs() {
+        let (one, other) = (BrowserId::from_ulid(1.into()), BrowserId::from_ulid(2.into()));
+        let (mut reported, now) = (ReportedFailures::default(), Instant::now());
+        let admitted = (0..100).filter(|n| reported.admit(one, &denied(*n), now)).count();
+        assert_eq!(admitted, MAX_REPORTS);
+        assert!(reported.admit(other, &denied(0), now), "another session");
+        assert!(!reported.admit(other, &denied(0), now), "the same failure");
+        assert!(reported.admit(other, &RequestFault::Proxy(ProxyFault::Tls), now), "another failure");
+        assert!(reported.admit(one, &denied(0), now + REPORT_INTERVAL), "a later failure");
+    }
 }

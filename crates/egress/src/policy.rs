@@ -70,7 +70,7 @@ pub struct Denial {
 #[derive(Clone)]
 pub(crate) struct CurrentPolicy {
     route: Route,
-    destinations: Option<Arc<dyn Destinations>>,
+    pub(crate) destinations: Option<Arc<dyn Destinations>>,
     pub(crate) upstream: Arc<Upstream>,
     /// Cancelled when the routes are replaced.
     pub(crate) replaced: CancellationToken,
@@ -82,11 +82,6 @@ impl CurrentPolicy {
         let SessionPolicy { route, destinations, exceptions } = policy;
         let upstream = Arc::new(upstream.with_exceptions(exceptions));
         Self { route, destinations, upstream, replaced: CancellationToken::new() }
-    }
-
-    /// Returns the policy with other decisions about destinations, whose routes are the same.
-    pub(crate) fn with_destinations(&self, destinations: Option<Arc<dyn Destinations>>) -> Self {
-        Self { destinations, ..self.clone() }
     }
 
     /// Returns the route of a request.

@@ -152,7 +152,7 @@ impl EgressHandle {
     /// Replaces the decisions about destinations by some that select the same routes. Closes the connections to
     /// destinations that are denied now, and no others.
     pub fn set_destinations(&self, destinations: Option<Arc<dyn Destinations>>) {
-        self.session.policy.send_modify(|policy| *policy = policy.with_destinations(destinations));
+        self.session.policy.send_modify(|policy| policy.destinations = destinations);
     }
 
     /// Returns the current counters.

@@ -70,18 +70,18 @@ impl ColumnValue for Network {
     fn from_raw(raw: Value) -> Result<Self, String> {
         let stored: StoredNetwork = serde_json::from_value(raw).map_err(|error| error.to_string())?;
         let allowlist = stored.allowlist.map(|list| {
-            let hosts = list.hosts.map(|hosts| all(&hosts, Destination::parse_allowed)).transpose()?;
+            let hosts = list.hosts.map(|hosts| all(&hosts, Destination::parse_stored)).transpose()?;
             let StoredAllowlist { revision, base_revision, mutation_id, .. } = list;
             Ok::<_, String>(Allowlist { hosts, revision, base_revision, mutation_id })
         });
         let private_hosts = stored.private.map(|private| {
             let project = private.project_id.parse::<ProjectId>().map_err(|bad| bad.to_string())?;
-            Ok::<_, String>(PrivateHosts { project, hosts: all(&private.hosts, PrivateHost::parse)? })
+            Ok::<_, String>(PrivateHosts { project, hosts: all(&private.hosts, PrivateHost::parse_stored)? })
         });
         let proxy_routes = stored.proxy_routes.map(|routes| {
             let route = |route: StoredRoute| {
                 let proxy = route.proxy_id.parse::<ProxyId>().map_err(|_| "no id of a proxy".to_owned())?;
-                Ok::<_, String>(ProxyRoute { hosts: all(&route.hosts, Destination::parse_routed)?, proxy })
+                Ok::<_, String>(ProxyRoute { hosts: all(&route.hosts, Destination::parse_stored)?, proxy })
             };
             routes.into_iter().map(route).collect::<Result<Vec<_>, _>>()
         });
@@ -99,4 +99,25 @@ fn texts<T: ToString>(all: &[T]) -> Vec<String> {
 
 fn all<T, E: std::fmt::Display>(texts: &[String], parse: impl Fn(&str) -> Result<T, E>) -> Result<Vec<T>, String> {
     texts.iter().map(|text| parse(text).map_err(|bad| bad.to_string())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use pretty_assertions::assert_eq;
+
+    use super::*;
+
+    #[test]
+    fn hosts_that_would_be_refused_today_are_read_as_they_were_stored() {
+        let stored = json!({
+            "allowlist": { "hosts": ["*.com", "10.1.0.0/16"], "revision": 1, "base_revision": null, "mutation_id": null },
+            "private": { "project_id": ProjectId::from_ulid(1.into()).to_string(), "hosts": ["*.internal:80", "8.8.8.8"] },
+            "proxy_routes": [{ "hosts": ["*.io"], "proxy_id": ProxyId::from_ulid(2.into()).to_string() }],
+        });
+        let network = Network::from_raw(stored.clone()).expect("readable");
+        assert_eq!(network.to_raw(), stored);
+        let malformed =
+            json!({ "proxy_routes": [{ "hosts": ["a b"], "proxy_id": ProxyId::from_ulid(2.into()).to_string() }] });
+        assert!(Network::from_raw(malformed).is_err());
+    }
 }

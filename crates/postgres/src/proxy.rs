@@ -108,14 +108,16 @@ impl ColumnValue for Exit {
     }
 }
 
-/// Locks the proxies until the transaction ends, so that none is deleted meanwhile. `false` if one is missing.
+/// Locks the proxies, each given once, until the transaction ends, so that none is deleted meanwhile. `false` if one is
+/// missing.
 pub(crate) async fn lock(connection: &mut AsyncPgConnection, ids: &[ProxyId]) -> Result<bool, CallError> {
-    for id in ids {
-        if !is_there(connection, stored().find(Column(*id)).select(proxies::id).for_share()).await? {
-            return Ok(false);
-        }
+    if ids.is_empty() {
+        return Ok(true);
     }
-    Ok(true)
+    let rows = stored().filter(proxies::id.eq_any(ids.iter().copied().map(Column))).select(proxies::id);
+    // In the order of their ids, so that two transactions do not wait for each other.
+    let locked: Vec<Column<ProxyId>> = rows.order(proxies::id).for_share().load(connection).await?;
+    Ok(locked.len() == ids.len())
 }
 
 /// The proxies that are not deleted.

@@ -1,6 +1,6 @@
 //! Public and private networks.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
@@ -50,9 +50,4 @@ pub(super) fn is_public(net: &IpNet) -> bool {
 /// Returns whether every address of the network is that of an organization.
 pub(super) fn is_private(net: &IpNet) -> bool {
     PRIVATE.iter().any(|private| private.contains(net))
-}
-
-/// Returns the network of one address.
-pub(super) fn network_of(address: IpAddr) -> IpNet {
-    IpNet::from(address)
 }

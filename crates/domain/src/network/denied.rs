@@ -14,6 +14,18 @@ pub struct DeniedRequest {
 }
 
 impl DeniedRequest {
+    /// The maximum number of bytes of the method, which a page can choose.
+    pub const MAX_METHOD_BYTES: usize = 32;
+
+    /// Creates a refused request. A longer method is cut.
+    #[must_use]
+    pub fn new(host: String, port: u16, mut method: String) -> Self {
+        while method.len() > Self::MAX_METHOD_BYTES {
+            method.pop();
+        }
+        Self { host, port, method }
+    }
+
     /// Returns the URL of the destination, without its path, which the egress does not know of a tunnel.
     #[must_use]
     pub fn url(&self) -> String {

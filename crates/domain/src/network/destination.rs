@@ -6,7 +6,7 @@ use std::fmt;
 use ipnet::IpNet;
 use url::Host;
 
-use super::address::{is_private, is_public, network_of};
+use super::address::{is_private, is_public};
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 
 /// The maximum number of characters of a pattern.
@@ -71,7 +71,12 @@ impl Destination {
         }
     }
 
-    fn parse(text: &str) -> Result<Self, InvalidValue> {
+    /// Parses a pattern that was accepted before: the form only, because the public suffixes and the special networks
+    /// may be others today.
+    ///
+    /// # Errors
+    /// `too_long`, `invalid_format`.
+    pub fn parse_stored(text: &str) -> Result<Self, InvalidValue> {
         check_max_length(text, MAX_LENGTH)?;
         if text.contains('/') {
             return network(text).map(Self::Network);
@@ -83,9 +88,6 @@ impl Destination {
                 match stem {
                     _ if !is_host_name(&name) => Err(malformed()),
                     None => Ok(Self::Name(name)),
-                    Some(_) if is_public_suffix(&name) => {
-                        Err(InvalidValue::new(FieldCode::Blocked, "stands for every site of a public suffix"))
-                    }
                     Some(_) => Ok(Self::Subdomains(name)),
                 }
             }
@@ -93,6 +95,15 @@ impl Destination {
             (Host::Ipv4(address), None) if text.parse::<Ipv4Addr>().is_ok() => Ok(Self::Address(address.into())),
             (Host::Ipv6(address), None) => Ok(Self::Address(IpAddr::V6(address).to_canonical())),
             _ => Err(malformed()),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, InvalidValue> {
+        match Self::parse_stored(text)? {
+            Self::Subdomains(name) if is_public_suffix(&name) => {
+                Err(InvalidValue::new(FieldCode::Blocked, "stands for every site of a public suffix"))
+            }
+            destination => Ok(destination),
         }
     }
 
@@ -133,7 +144,7 @@ impl Destination {
 
     fn network(&self) -> Option<IpNet> {
         match self {
-            Self::Address(address) => Some(network_of(*address)),
+            Self::Address(address) => Some(IpNet::from(*address)),
             Self::Network(net) => Some(*net),
             Self::Name(_) | Self::Subdomains(_) => None,
         }

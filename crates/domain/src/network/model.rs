@@ -86,13 +86,8 @@ impl Network {
         if is_local || self.allowlist.as_ref().is_none_or(|allowlist| !allowlist.is_present()) {
             return Ok(());
         }
-        // The URL parser reads the host of an unknown scheme as an opaque text.
-        let host = url.host_str().and_then(|host| Host::parse(host).ok()).ok_or_else(denied)?;
-        let host = match &host {
-            Host::Domain(name) => Host::Domain(name.as_str()),
-            Host::Ipv4(address) => Host::Ipv4(*address),
-            Host::Ipv6(address) => Host::Ipv6(*address),
-        };
+        // The host of an unknown scheme is an opaque text, which matches as a name.
+        let host = url.host().ok_or_else(denied)?;
         match self.decide(&host, url.port_or_known_default().unwrap_or_default()) {
             Verdict::Denied => Err(denied()),
             Verdict::Private | Verdict::Routed(_) | Verdict::Default => Ok(()),

@@ -9,6 +9,9 @@ use super::Destination;
 use crate::field::{FieldCode, InvalidValue};
 use crate::ids::ProjectId;
 
+/// The port of SMTP between servers, which only a setting that names it opens.
+const SMTP: u16 = 25;
+
 /// A private host: a host name, `*.` and a host name, a private address or a private network; with a port, except for a
 /// network.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +27,18 @@ impl PrivateHost {
     /// `too_long`, `invalid_format`; `blocked` for an address that is not private and for the subdomains of a public
     /// suffix.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
+        Self::parse_by(text, Destination::parse_private)
+    }
+
+    /// Parses a private host that was accepted before: the form only, as [`Destination::parse_stored`].
+    ///
+    /// # Errors
+    /// `too_long`, `invalid_format`.
+    pub fn parse_stored(text: &str) -> Result<Self, InvalidValue> {
+        Self::parse_by(text, Destination::parse_stored)
+    }
+
+    fn parse_by(text: &str, destination: fn(&str) -> Result<Destination, InvalidValue>) -> Result<Self, InvalidValue> {
         let (host, port) = match text.rsplit_once(':') {
             // The last colon of an IPv6 address in brackets is inside of them, and a network has no port.
             Some((host, port)) if !port.contains(']') && !text.contains('/') => {
@@ -34,7 +49,7 @@ impl PrivateHost {
             }
             _ => (text, None),
         };
-        Ok(Self { destination: Destination::parse_private(host)?, port })
+        Ok(Self { destination: destination(host)?, port })
     }
 
     /// Returns the pattern of the host.
@@ -56,7 +71,8 @@ impl PrivateHost {
     }
 
     fn covers(&self, other: &Self) -> bool {
-        self.destination.covers(&other.destination) && (self.port.is_none() || self.port == other.port)
+        let has_port = self.port == other.port || (self.port.is_none() && other.port != Some(SMTP));
+        self.destination.covers(&other.destination) && has_port
     }
 }
 

@@ -1,5 +1,6 @@
 //! Selects the route of a browser's traffic.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -195,16 +196,15 @@ impl ProxyRouting {
     /// # Errors
     /// See [`RouteError`].
     pub async fn prepare(&self, shape: &Shape) -> Result<TrafficPolicy, RouteError> {
-        let route = match shape.proxy {
-            None => Route::Direct,
-            Some(id) => self.open(id).await?,
-        };
-        let network = shape.network.clone().map(|network| network.with_lent_hosts_only(&self.lent));
-        let routed = network.as_ref().and_then(|network| network.proxy_routes.clone()).unwrap_or_default();
-        let mut proxy_routes = Vec::new();
-        for selected in routed {
-            proxy_routes.push(self.open(selected.proxy).await?);
+        let mut opened = HashMap::new();
+        for id in shape.proxies() {
+            opened.insert(id, self.open(id).await?);
         }
+        let route_by = |id: ProxyId| opened.get(&id).cloned().unwrap_or(Route::Nowhere);
+        let route = shape.proxy.map_or(Route::Direct, route_by);
+        let network = shape.network.clone().map(|network| network.with_lent_hosts_only(&self.lent));
+        let routed = network.iter().flat_map(|network| network.proxy_routes.iter().flatten());
+        let proxy_routes = routed.map(|selected| route_by(selected.proxy)).collect();
         Ok(TrafficPolicy { route, network, proxy_routes })
     }
 

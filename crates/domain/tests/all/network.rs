@@ -1,15 +1,19 @@
 //! The rules of network configurations: the pattern language of hosts, the decisions about requests, and the revisions
 //! of the allowlist.
 
+use std::sync::Arc;
+
 use casement_domain::ProxyId;
-use casement_domain::browser::StartUrl;
+use casement_domain::browser::{Shape, StartUrl};
 use casement_domain::field::{FieldCode, InvalidInput, InvalidValue};
 use casement_domain::network::{
-    Allowlist, AllowlistChange, AllowlistError, Condition, Destination, LentHost, LentHosts, MAX_ALLOWED_HOSTS,
-    Network, NetworkRequest, PrivateHost, PrivateHosts, ProxyRoute, ProxyRouteRequest, StaleNetwork, Verdict,
+    Allowlist, AllowlistChange, AllowlistError, Condition, DeniedRequest, Destination, LentHost, LentHosts,
+    MAX_ALLOWED_HOSTS, Network, NetworkRequest, PrivateHost, PrivateHosts, ProxyRoute, ProxyRouteRequest, StaleNetwork,
+    Verdict,
 };
+use casement_domain::proxy::{MockProxyRepository, NoRoutes, Proxy, ProxyRouting, Route};
 use casement_domain::reference::Reference;
-use casement_domain::testing::project_id;
+use casement_domain::testing::{self, PlainSealer, own_proxy, project_id};
 use pretty_assertions::assert_eq;
 use ulid::Ulid;
 use url::Host;
@@ -138,6 +142,20 @@ fn addresses_that_are_not_public_are_no_allowed_hosts() {
 fn a_wildcard_over_a_public_suffix_is_refused() {
     for text in ["*.com", "*.co.uk", "*.github.io", "*.internal", "*.localhost"] {
         assert_eq!(Destination::parse_allowed(text).expect_err(text).code, FieldCode::Blocked, "{text}");
+    }
+}
+
+#[test]
+fn a_stored_host_is_checked_for_its_form_only() {
+    for text in ["*.com", "127.0.0.1", "10.0.0.0/8", "[fd00::1]", "*.a.example"] {
+        assert_eq!(Destination::parse_stored(text).expect(text).to_string(), text);
+    }
+    for text in ["*.internal:443", "8.8.8.8:80", "wiki.internal"] {
+        assert_eq!(PrivateHost::parse_stored(text).expect(text).to_string(), text);
+    }
+    for text in ["", "*", "a b.example", "8.8.4.1/24", "*.8.8.8.8", "wiki.internal:0"] {
+        assert_eq!(Destination::parse_stored(text).expect_err(text).code, FieldCode::InvalidFormat, "{text:?}");
+        assert_eq!(PrivateHost::parse_stored(text).expect_err(text).code, FieldCode::InvalidFormat, "{text:?}");
     }
 }
 
@@ -302,6 +320,27 @@ fn the_most_exact_pattern_selects_the_proxy_of_a_host() {
     }
 }
 
+#[tokio::test]
+async fn each_proxy_of_a_browser_is_opened_once() {
+    let mut proxies = MockProxyRepository::new();
+    proxies.expect_find_any().times(2).returning(|id| {
+        let host = if id == proxy(1) { "one.test" } else { "two.test" };
+        Ok(Some(Proxy { config: own_proxy(host, None), ..testing::proxy(id, "proxy") }))
+    });
+    let routing = ProxyRouting::new(Arc::new(proxies), Arc::new(PlainSealer), Arc::new(NoRoutes), Arc::default());
+    let route = |host: &str, n| ProxyRoute { hosts: vec![allowed(host)], proxy: proxy(n) };
+    let routes = vec![route("a.example", 2), route("b.example", 1), route("c.example", 2)];
+    let network = Network { proxy_routes: Some(routes), ..Network::default() };
+    let shape = Shape { proxy: Some(proxy(1)), network: Some(network), ..Shape::default() };
+    let policy = routing.prepare(&shape).await.expect("prepared");
+    let host = |route: &Route| match route {
+        Route::Through(proxy) => proxy.host.clone(),
+        Route::Direct | Route::Nowhere => format!("{route:?}"),
+    };
+    assert_eq!(host(&policy.route), "one.test");
+    assert_eq!(policy.proxy_routes.iter().map(host).collect::<Vec<_>>(), ["two.test", "one.test", "two.test"]);
+}
+
 #[test]
 fn a_start_url_must_be_allowed() {
     let network = network(&["example.com", "8.8.8.8"]);
@@ -309,20 +348,47 @@ fn a_start_url_must_be_allowed() {
     for url in ["https://example.com/a?b", "http://EXAMPLE.com:81/", "http://0x08.8.8.8/", "about:blank", "data:,x"] {
         assert_eq!(check(url), Ok(()), "{url}");
     }
-    for url in ["https://www.example.com/", "http://example.com@evil.test/", "view-source:https://evil.test/"] {
+    for url in [
+        "https://www.example.com/",
+        "http://example.com@evil.test/",
+        "view-source:https://evil.test/",
+        "unknown://evil.test/",
+        "unknown://0x08.8.8.8/",
+    ] {
         assert_eq!(check(url).expect_err(url).code, FieldCode::NotAllowed, "{url}");
     }
+}
+
+#[test]
+fn a_long_method_of_a_refused_request_is_cut() {
+    let method = |text: &str| DeniedRequest::new("a.example".to_owned(), 80, text.to_owned()).method;
+    assert_eq!(method("GET"), "GET");
+    assert_eq!(method(&"X".repeat(33)), "X".repeat(32));
+    assert_eq!(method(&"é".repeat(17)), "é".repeat(16), "at the boundary of a character");
+    assert_eq!(method(&format!("X{}", "é".repeat(16))), format!("X{}", "é".repeat(15)));
 }
 
 #[test]
 fn the_operator_lends_a_host_to_one_project_and_what_lies_within_it() {
     let project = project_id();
     let lent = |text: &str| format!("{project}={text}").parse::<LentHost>().expect(text);
-    let all: LentHosts = [lent("*.corp.internal"), lent("10.1.0.0/16"), lent("db.internal:5432")].into_iter().collect();
-    for host in ["a.corp.internal", "*.b.corp.internal:80", "*.corp.internal", "10.1.2.3:22", "10.1.2.0/24"] {
+    let settings = ["*.corp.internal", "10.1.0.0/16", "db.internal:5432", "mail.internal:25"];
+    let all: LentHosts = settings.map(lent).into_iter().collect();
+    for host in
+        ["a.corp.internal", "*.b.corp.internal:80", "*.corp.internal", "10.1.2.3:22", "10.1.2.0/24", "mail.internal:25"]
+    {
         assert!(all.lends(project, &private(host)), "{host}");
     }
-    for host in ["corp.internal", "db.internal", "db.internal:5433", "10.0.0.0/8", "10.2.0.1", "other.internal"] {
+    for host in [
+        "corp.internal",
+        "db.internal",
+        "db.internal:5433",
+        "10.0.0.0/8",
+        "10.2.0.1",
+        "other.internal",
+        "10.1.2.3:25",
+        "a.corp.internal:25",
+    ] {
         assert!(!all.lends(project, &private(host)), "{host}");
     }
     let other = casement_domain::ProjectId::from_ulid(Ulid(77));

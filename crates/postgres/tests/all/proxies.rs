@@ -216,6 +216,11 @@ async fn a_network_configuration_goes_from_the_pool_to_its_leases_and_changes_th
         }),
         proxy_routes: Some(vec![ProxyRoute { hosts: vec![allowed("b.example")?], proxy: id(1) }]),
     };
+    let gone = ProxyRoute { hosts: vec![allowed("c.example")?], proxy: id(9) };
+    let routes = network.proxy_routes.iter().flatten().cloned().chain([gone]).collect();
+    pool.config.shape.network = Some(Network { proxy_routes: Some(routes), ..network.clone() });
+    pool.config.shape.proxy = Some(id(2));
+    assert_eq!(world.pools.create(testing::organization_id(), &pool, 100).await?, PoolStored::ProxyGone);
     pool.config.shape.network = Some(network.clone());
     assert_eq!(world.pools.create(testing::organization_id(), &pool, 100).await?, PoolStored::Yes);
     assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
