@@ -10,8 +10,6 @@ pub const INVOKE: &str = "/v1/webmcp/invoke";
 
 /// The maximum number of tools in a list.
 pub const MAX_TOOLS: usize = 1000;
-/// The longest input of a tool, in bytes of JSON.
-pub const MAX_INPUT: usize = 1 << 20;
 /// The longest output of a tool, in bytes of JSON.
 pub const MAX_OUTPUT: usize = 4 << 20;
 /// The longest list of tools, in bytes of JSON.

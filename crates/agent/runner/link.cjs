@@ -29,9 +29,9 @@ class Link {
       const page = await withTarget(context, pages, target);
       return { page, context, browser, tab: { target_id: target, created: false } };
     }
-    const found = pages.length < 2 ? pages[0] : await focused(endpoint, context, pages, others);
-    const page = found ?? await context.newPage();
-    return { page, context, browser, tab: { target_id: await id(context, page), created: !found } };
+    const found = await focused(endpoint, context, pages, others);
+    const page = found?.page ?? await context.newPage();
+    return { page, context, browser, tab: { target_id: found?.target ?? await id(context, page), created: !found } };
   }
 
   /** Connects to the endpoint, unless it is connected already. */
@@ -50,28 +50,35 @@ class Link {
   }
 }
 
-/** Returns the page that was active last: the browser lists its pages in that order. The targets `others` come last. */
+/**
+ * Returns the page that was active last, with its target: the browser lists its pages in that order. The targets
+ * `others` come last.
+ */
 async function focused(endpoint, context, pages, others) {
+  const known = await identified(context, pages);
+  const own = known.filter(({ target }) => !others.includes(target));
+  const candidates = own.length > 0 ? own : known;
+  if (candidates.length < 2) return candidates[0];
   try {
     const order = (await list(new URL(endpoint).host)).filter((target) => target.type === 'page').map((target) => target.id);
-    const ids = await Promise.all(pages.map((page) => id(context, page)));
-    const ranks = ids.map((target) => {
-      const rank = order.indexOf(target);
-      return (rank < 0 ? order.length : rank) + (others.includes(target) ? order.length + 1 : 0);
-    });
-    return pages[ranks.indexOf(Math.min(...ranks))];
+    const rank = ({ target }) => (order.includes(target) ? order.indexOf(target) : order.length);
+    return candidates.reduce((first, next) => (rank(next) < rank(first) ? next : first));
   } catch {
-    return pages.at(-1);
+    return candidates.at(-1);
   }
 }
 
 /** Returns the page of a target. */
 async function withTarget(context, pages, target) {
-  // A page may close meanwhile.
-  const ids = await Promise.all(pages.map((page) => id(context, page).catch(() => '')));
-  const page = pages[ids.indexOf(target)];
-  if (!page) throw new Error('the tab of the executor was closed');
-  return page;
+  const found = (await identified(context, pages)).find((known) => known.target === target);
+  if (!found) throw new Error('the tab of the executor was closed');
+  return found.page;
+}
+
+/** Returns the pages with their targets, without those that close meanwhile. */
+async function identified(context, pages) {
+  const known = await Promise.all(pages.map(async (page) => ({ page, target: await id(context, page).catch(() => '') })));
+  return known.filter(({ target }) => target !== '');
 }
 
 async function id(context, page) {

@@ -10,7 +10,12 @@ impl Browser {
     pub(crate) async fn open_tab(&self) -> Result<Page, CdpError> {
         let blank = json!({ "url": "about:blank", "background": true });
         let created = self.cdp.call(None, "Target.createTarget", blank, BROWSER_TIMEOUT).await?;
-        self.attach(text(&created["targetId"]).to_owned(), BROWSER_TIMEOUT).await
+        let target = text(&created["targetId"]);
+        let attached = self.attach(target.to_owned(), BROWSER_TIMEOUT).await;
+        if attached.is_err() {
+            self.close_tab(target).await;
+        }
+        attached
     }
 
     /// Returns the URL of a tab; `None` if it does not exist.

@@ -96,7 +96,8 @@ impl Executor {
         let running = self.runner.usable_browser()?;
         let tab = self.own_tab(&running.browser).await?;
         self.idle_task.lock().take();
-        let _idle = IdleGuard(self);
+        // A named executor has no prepared process.
+        let _idle = self.name.is_none().then(|| IdleGuard(self));
         self.run(&request.code, tab, arrived_at, limits).await
     }
 
@@ -109,7 +110,11 @@ impl Executor {
         limits: Limits,
     ) -> Result<ScriptEnd, Refusal> {
         let stop = self.stop.lock().clone();
-        let process = self.take_ready().await?;
+        let process = tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(failed_script(self.stopped())),
+            process = self.take_ready() => process?,
+        };
         let connected = Arc::clone(&self.connected).lock_owned().await;
         let mut running = RunningScript::new(process, connected);
         self.prepare();
@@ -122,8 +127,9 @@ impl Executor {
             "target": tab.as_ref().map(|tab| &tab.target_id), "others": *self.runner.executor_tabs.lock(),
         });
         let outcome = tokio::select! {
-            outcome = running.run(&message, within) => outcome,
+            biased;
             () = stop.cancelled() => Outcome::Stopped,
+            outcome = running.run(&message, within) => outcome,
         };
         let (stdout, stderr) = running.take_output();
         let (success, result, error) = match outcome {

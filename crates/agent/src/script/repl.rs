@@ -74,6 +74,7 @@ impl Repl {
         let limit = if left < run { total } else { run };
         let id = self.id.lock().clone();
         let mut output = Output::default();
+        let mut abandoned = AbandonGuard { runner: &self.runner, is_armed: true };
         let begun_at = Instant::now();
         let outcome = match request.code.is_empty() {
             true => Outcome::Done(Default::default()),
@@ -103,6 +104,7 @@ impl Repl {
                 output.terminated(id, describe_end(status, &stderr))
             }
         };
+        abandoned.is_armed = false;
         evaluation.duration_ms = u64::try_from(begun_at.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(evaluation)
     }
@@ -148,6 +150,21 @@ impl Repl {
                 }
                 _ => {}
             }
+        }
+    }
+}
+
+/// Frees the page if the caller disconnects, which ends the process, or if the process could not connect.
+struct AbandonGuard<'a> {
+    runner: &'a Arc<Runner>,
+    is_armed: bool,
+}
+
+impl Drop for AbandonGuard<'_> {
+    fn drop(&mut self) {
+        if self.is_armed {
+            let runner = Arc::clone(self.runner);
+            tokio::spawn(async move { runner.free_stuck_page().await });
         }
     }
 }

@@ -140,6 +140,10 @@ async fn of_target<'a>(cdp: &Cdp, page: &'a PageTarget, target: &str) -> Result<
         (document.title, document.tools) = contents(cdp, &session, &document.frame_id).await.unwrap_or_default();
         documents.push(document);
     }
+    // What was read in a frame that has changed since may be of another document.
+    let now = frames(cdp, &session).await?;
+    documents
+        .retain(|document| now.iter().any(|(frame, _)| is_document(frame, &document.frame_id, &document.loader_id)));
     Ok(documents)
 }
 
@@ -157,6 +161,11 @@ pub(super) async fn frames(cdp: &Cdp, session: &str) -> Result<Vec<(Value, bool)
         frames.push((tree["frame"].take(), is_root));
     }
     Ok(frames)
+}
+
+/// Returns true if a frame, as the browser reports it, contains this document.
+pub(super) fn is_document(frame: &Value, frame_id: &str, loader_id: &str) -> bool {
+    text(&frame["id"]) == frame_id && text(&frame["loaderId"]) == loader_id
 }
 
 /// Returns the tools of the document of a frame.

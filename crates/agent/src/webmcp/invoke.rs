@@ -26,15 +26,15 @@ impl WebMcp {
         let deadline = Instant::now() + Duration::from_millis(request.timeout_ms);
         let (cdp, notices) = Cdp::connect_within(&self.browser.endpoint(), BROWSER_TIMEOUT).await?;
         let session = cdp.attach(&reference.target_id, BROWSER_TIMEOUT).await.map_err(missing)?;
-        let frames = documents::frames(&cdp, &session).await?;
-        let is_document =
-            |frame: &Value| text(&frame["id"]) == reference.frame_id && text(&frame["loaderId"]) == reference.loader_id;
-        if !frames.iter().any(|(frame, _)| is_document(frame)) {
-            return Err(gone());
-        }
-        let tools = documents::tools(&cdp, &session, &reference.frame_id).await?;
+        let tools = documents::tools(&cdp, &session, &reference.frame_id).await.map_err(missing)?;
         let tool = tools.iter().find(|tool| reference.names(tool)).ok_or_else(gone)?;
         cdp.call(Some(&session), "WebMCP.enable", json!({}), PAGE_TIMEOUT).await.map_err(unsupported)?;
+        // The tools may be those of a document that came meanwhile.
+        let frames = documents::frames(&cdp, &session).await.map_err(missing)?;
+        let (frame_id, loader_id) = (&reference.frame_id, &reference.loader_id);
+        if !frames.iter().any(|(frame, _)| documents::is_document(frame, frame_id, loader_id)) {
+            return Err(gone());
+        }
         let params = json!({ "frameId": reference.frame_id, "toolName": tool.name, "input": request.input });
         let begun = cdp.call(Some(&session), "WebMCP.invokeTool", params, PAGE_TIMEOUT).await.map_err(missing)?;
         let id = text(&begun["invocationId"]).to_owned();

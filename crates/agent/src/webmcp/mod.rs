@@ -61,8 +61,9 @@ impl WebMcp {
         let answering = pages.iter().filter(|page| running.browser.dialog_of(&page.target_id).is_none());
         let documents = join_all(answering.map(|page| documents::of_page(&cdp, page))).await;
         let mut numbers = self.numbers.lock();
-        let known = documents.iter().flatten().flat_map(|document| [&document.page.target_id, &document.frame_id]);
-        numbers.retain(known);
+        // A page that does not answer keeps its number.
+        let targets = pages.iter().flat_map(|page| std::iter::once(&page.target_id).chain(&page.frame_targets));
+        numbers.retain(targets.chain(documents.iter().flatten().map(|document| &document.frame_id)));
         let mut list = ToolList { tools: Vec::new() };
         let mut left = MAX_LIST;
         let roots = documents.iter().filter_map(|of_page| {

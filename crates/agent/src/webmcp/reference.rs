@@ -55,7 +55,8 @@ impl ToolReference {
 fn fingerprint(tool: &PageTool) -> u64 {
     let mut hasher = DefaultHasher::new();
     let schema = tool.input_schema.as_ref().map(ToString::to_string);
-    (&tool.name, &tool.description, schema, tool.autosubmit).hash(&mut hasher);
+    let annotations = format!("{:?}", tool.annotations());
+    (&tool.name, &tool.title, &tool.description, schema, annotations).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -77,6 +78,11 @@ mod tests {
         let reference = ToolReference::new(&document, &tool("adds"));
         assert_eq!(ToolReference::decode(&reference.encode()), Some(reference.clone()));
         assert!(reference.names(&tool("adds")) && !reference.names(&tool("adds twice")));
+        for (member, value) in [("title", json!("Sum")), ("annotations", json!({ "readOnlyHint": true }))] {
+            let mut changed = json!({ "name": "add", "description": "adds" });
+            changed[member] = value;
+            assert!(!reference.names(&serde_json::from_value(changed).expect("a tool")), "another {member}");
+        }
         assert_eq!(ToolReference::decode("nothing"), None);
         assert_eq!(ToolReference::decode(&"a".repeat(MAX_BYTES + 1)), None);
     }

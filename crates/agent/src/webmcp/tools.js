@@ -12,5 +12,5 @@
     if (left < 0) break;
     tools.push(tool);
   }
-  return { title: document.title, tools };
+  return { title: document.title.slice(0, 1000).toWellFormed(), tools };
 })()
