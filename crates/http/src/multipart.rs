@@ -178,7 +178,7 @@ impl Form {
         spool: &Spool,
     ) -> Result<Option<ByteStream>, OperationError> {
         let Some(file) = self.next_file().await? else { return Ok(None) };
-        let content = spool.store(name, file.boxed()).await?;
+        let content = spool.for_form().store(name, file.boxed()).await?;
         self.finish(name).await?;
         Ok(Some(content))
     }

@@ -16,7 +16,7 @@ use crate::{
     answer::Answer,
     multipart::{Form, Items, Part},
     request::{ActiveSession, Request},
-    spool::Spool,
+    spool::FormSpool,
 };
 
 /// The maximum number of chunks of an upload that wait for the session.
@@ -50,7 +50,7 @@ pub(crate) async fn upload_files(mut request: Request<ActiveSession>) -> Answer 
     let body_end = form.take_body_end();
     let uploaded = match Pairing::begin(&form) {
         Ok(pairing) => {
-            let files = uploads(form, pairing, request.api().spool.clone());
+            let files = uploads(form, pairing, request.api().spool.for_form());
             request.services().files.upload(request.session(), files).await
         }
         Err(error) => {
@@ -103,7 +103,7 @@ impl Pairing {
 }
 
 /// Streams the files of a form, each after its path.
-fn uploads(form: Form, pairing: Pairing, spool: Spool) -> Uploads {
+fn uploads(form: Form, pairing: Pairing, spool: FormSpool) -> Uploads {
     let (sender, receiver) = mpsc::channel(MAX_QUEUED_CHUNKS);
     tokio::spawn(async move {
         if let Err(error) = forward(form, pairing, &spool, &sender).await {
@@ -116,7 +116,12 @@ fn uploads(form: Form, pairing: Pairing, spool: Spool) -> Uploads {
 
 type Sender = mpsc::Sender<Result<Upload, OperationError>>;
 
-async fn forward(mut form: Form, mut pairing: Pairing, spool: &Spool, sender: &Sender) -> Result<(), OperationError> {
+async fn forward(
+    mut form: Form,
+    mut pairing: Pairing,
+    spool: &FormSpool,
+    sender: &Sender,
+) -> Result<(), OperationError> {
     while let Some(part) = form.next_part().await? {
         match part {
             Part::Text { name, value } => {
@@ -184,13 +189,22 @@ async fn unpack(request: &Request<ActiveSession>, mut form: Form) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
-    use casement_domain::field::FieldCode;
+    use std::sync::Arc;
+
+    use casement_domain::{field::FieldCode, storage::UnlimitedDisk};
     use futures_util::TryStreamExt as _;
 
     use super::*;
-    use crate::multipart::tests::{form, part};
+    use crate::{
+        multipart::tests::{form, part},
+        spool::Spool,
+    };
 
     const PATH: &str = "files[][dest_path]";
+
+    fn form_spool() -> FormSpool {
+        Spool::new(std::env::temp_dir(), Arc::new(UnlimitedDisk)).for_form()
+    }
 
     /// Returns the paths and contents of the files of a form with these parts.
     async fn uploaded(parts: &[(&str, &str)]) -> Result<Vec<(String, String)>, OperationError> {
@@ -198,8 +212,7 @@ mod tests {
         let form = form(&body, 11).await?;
         let pairing = Pairing::begin(&form)?;
         let mut files = Vec::new();
-        let spool = Spool::new(std::env::temp_dir());
-        for part in uploads(form, pairing, spool).try_collect::<Vec<_>>().await? {
+        for part in uploads(form, pairing, form_spool()).try_collect::<Vec<_>>().await? {
             match (part, files.last_mut()) {
                 (Upload::File(path), _) => files.push((path.to_string(), String::new())),
                 (Upload::Data(data), Some((_, content))) => content.push_str(&String::from_utf8_lossy(&data)),
