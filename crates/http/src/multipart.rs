@@ -184,7 +184,10 @@ impl Form {
     }
 
     /// Reads the rest of a form whose only file, `file`, was read.
-    async fn finish(&mut self, file: &str) -> Result<(), OperationError> {
+    ///
+    /// # Errors
+    /// The body is malformed, has another file or repeats a text.
+    pub(crate) async fn finish(&mut self, file: &str) -> Result<(), OperationError> {
         let known = self.texts.len();
         if self.next_file().await?.is_some() {
             return Err(given_twice(file));

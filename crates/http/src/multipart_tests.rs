@@ -15,6 +15,12 @@ pub(crate) async fn form(body: &str, size: usize) -> Result<Form, OperationError
     Form::parse(pieces(body.as_bytes(), size), "b".to_owned(), &["files[][file]"]).await
 }
 
+/// Returns a form whose body does not end.
+pub(crate) async fn endless_form(beginning: &str) -> Result<Form, OperationError> {
+    let content = pieces(beginning.as_bytes(), 11).chain(stream::pending()).boxed();
+    Form::parse(content, "b".to_owned(), &["files[][file]"]).await
+}
+
 pub(crate) fn part(name: &str, content: &str) -> String {
     format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{content}\r\n")
 }

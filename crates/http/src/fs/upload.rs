@@ -135,7 +135,11 @@ async fn forward(
                     None => {}
                     Some((_, Some(path))) => send(path, file.boxed(), sender).await?,
                     Some((item, None)) => {
-                        drop(pairing.files.insert(item, spool.store(&name, file.boxed()).await?));
+                        let stored = tokio::select! {
+                            stored = spool.store(&name, file.boxed()) => stored?,
+                            () = sender.closed() => return Err(over()),
+                        };
+                        drop(pairing.files.insert(item, stored));
                     }
                 }
             }
@@ -145,12 +149,16 @@ async fn forward(
 }
 
 async fn send(path: AbsolutePath, mut content: ByteStream, sender: &Sender) -> Result<(), OperationError> {
-    let closed = |_| OperationError::Broken("the upload is over".to_owned());
-    sender.send(Ok(Upload::File(path))).await.map_err(closed)?;
+    sender.send(Ok(Upload::File(path))).await.map_err(|_| over())?;
     while let Some(piece) = content.next().await.transpose()? {
-        sender.send(Ok(Upload::Data(piece))).await.map_err(closed)?;
+        sender.send(Ok(Upload::Data(piece))).await.map_err(|_| over())?;
     }
     Ok(())
+}
+
+/// Returns the error of an upload whose reader has ended it.
+fn over() -> OperationError {
+    OperationError::Broken("the upload is over".to_owned())
 }
 
 /// An archive and the directory into which it is unpacked. An archive that comes before the path has at most 512 MiB.
@@ -189,14 +197,14 @@ async fn unpack(request: &Request<ActiveSession>, mut form: Form) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{sync::Arc, time::Duration};
 
     use casement_domain::{field::FieldCode, storage::UnlimitedDisk};
     use futures_util::TryStreamExt as _;
 
     use super::*;
     use crate::{
-        multipart::tests::{form, part},
+        multipart::tests::{endless_form, form, part},
         spool::Spool,
     };
 
@@ -249,6 +257,17 @@ mod tests {
         ] {
             assert_eq!(uploaded(&parts).await.expect("two files"), expected, "{parts:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_upload_that_is_over_stores_no_more_of_a_file() {
+        let form = endless_form(&part(FILES, "one")).await.expect("a form");
+        let pairing = Pairing::begin(&form).expect("no path yet");
+        let (sender, receiver) = mpsc::channel(1);
+        drop(receiver);
+        let spool = form_spool();
+        let forwarded = tokio::time::timeout(Duration::from_secs(10), forward(form, pairing, &spool, &sender)).await;
+        assert!(matches!(forwarded, Ok(Err(OperationError::Broken(_)))), "it waits for the rest of the file");
     }
 
     #[tokio::test]
