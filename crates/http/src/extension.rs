@@ -138,7 +138,20 @@ pub(crate) fn operations(api: &mut Operations) {
 
 async fn upload_extension(mut request: Request<ProjectKey>) -> Answer {
     let mut form = request.form(MAX_EXTENSION_BYTES + FORM, &[FILE]).await?;
-    let content = form.spool_only_file(FILE, &request.api().spool).await?.ok_or_else(|| missing(FILE))?;
+    let body_end = form.take_body_end();
+    let stored = store(&request, form).await;
+    if let (Err(_), Some(body_end)) = (&stored, body_end) {
+        // A client that still sends would not read the response.
+        body_end.wait().await;
+    }
+    stored
+}
+
+async fn store(request: &Request<ProjectKey>, mut form: Form) -> Answer {
+    request.scope().writable()?;
+    let file = form.next_file().await?.ok_or_else(|| missing(FILE))?;
+    let content = request.services().extensions.inspect(FILE, file.boxed()).await?;
+    form.finish(FILE).await?;
     let name = form.text(NAME)?.map(str::to_owned);
     let upload = Upload { name, content };
     let stored =

@@ -178,13 +178,16 @@ impl Form {
         spool: &Spool,
     ) -> Result<Option<ByteStream>, OperationError> {
         let Some(file) = self.next_file().await? else { return Ok(None) };
-        let content = spool.store(name, file.boxed()).await?;
+        let content = spool.for_form().store(name, file.boxed()).await?;
         self.finish(name).await?;
         Ok(Some(content))
     }
 
     /// Reads the rest of a form whose only file, `file`, was read.
-    async fn finish(&mut self, file: &str) -> Result<(), OperationError> {
+    ///
+    /// # Errors
+    /// The body is malformed, has another file or repeats a text.
+    pub(crate) async fn finish(&mut self, file: &str) -> Result<(), OperationError> {
         let known = self.texts.len();
         if self.next_file().await?.is_some() {
             return Err(given_twice(file));

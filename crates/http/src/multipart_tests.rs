@@ -1,5 +1,6 @@
 //! Tests of multipart forms.
 
+use casement_domain::storage::UnlimitedDisk;
 use futures_util::TryStreamExt as _;
 
 use super::*;
@@ -12,6 +13,12 @@ fn pieces(body: &[u8], size: usize) -> ByteStream {
 
 pub(crate) async fn form(body: &str, size: usize) -> Result<Form, OperationError> {
     Form::parse(pieces(body.as_bytes(), size), "b".to_owned(), &["files[][file]"]).await
+}
+
+/// Returns a form whose body does not end.
+pub(crate) async fn endless_form(beginning: &str) -> Result<Form, OperationError> {
+    let content = pieces(beginning.as_bytes(), 11).chain(stream::pending()).boxed();
+    Form::parse(content, "b".to_owned(), &["files[][file]"]).await
 }
 
 pub(crate) fn part(name: &str, content: &str) -> String {
@@ -79,7 +86,7 @@ async fn texts_after_a_file_are_read_and_may_not_repeat_those_before_it() {
     drop(read.next_file().await);
     assert!(read.next_file().await.expect("read").is_none());
     assert_eq!((read.text("x").expect("one"), read.text("y").expect("one")), (Some("1"), Some("2")));
-    let spool = Spool::new(std::env::temp_dir());
+    let spool = Spool::new(std::env::temp_dir(), std::sync::Arc::new(UnlimitedDisk));
     for (second, refused) in [("y", None), ("x", Some("x")), ("files[0][file]", Some("file"))] {
         let (mut spooled, streamed) = (form(&late("x", second), 9).await, form(&late("x", second), 9).await);
         let spooled = spooled.as_mut().expect("a form").spool_only_file("file", &spool).await.map(drop);

@@ -146,7 +146,7 @@ fn build_api(config: Config, services: Services, local: std::net::SocketAddr) ->
         sign_ins: SignIns::new(),
         permissions: routes::permissions(),
         classic_sessions: ClassicSessions::default(),
-        spool: Spool::new(config.spool_directory),
+        spool: Spool::new(config.spool_directory, services.disk.clone()),
         services: Arc::new(services),
         draining: Arc::default(),
     }

@@ -28,6 +28,7 @@ use casement_domain::{
     script::Scripts,
     session::Sessions,
     session_log::SessionLogs,
+    storage::DiskSpace,
     telemetry::{Recorder, TelemetryEvents},
     telemetry_destination::TelemetryDestinations,
     webmcp::PageTools,
@@ -193,6 +194,8 @@ pub struct Services {
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// The status of pools, for the web interface.
     pub pool_status: Arc<dyn PoolStatusSource>,
+    /// The free space of the disk with [`Config::spool_directory`].
+    pub disk: Arc<dyn DiskSpace>,
     /// The source of random secrets for sign-ins to the web interface.
     pub entropy: Arc<dyn Entropy>,
     /// The wall clock.

@@ -183,6 +183,7 @@ impl UseCases {
             }),
             metrics: rendered(metrics.clone(), services.figures.clone()),
             pool_status: Arc::new(services.figures.clone()),
+            disk: Arc::new(infrastructure.disk.clone()),
             entropy: system.clone(),
             clock: system.clone(),
             monotonic: system.clone(),

@@ -61,13 +61,11 @@ impl SubmitRequest {
     /// # Errors
     /// Returns the fields that the flow does not wait for, that are missing, or that exclude each other.
     pub(super) fn parse(self, flow: &Flow) -> Result<Submission, InvalidInput> {
-        let mut refused = Fields::new();
         if self.interaction_id.is_some() && self.interaction_id != flow.interaction_id() {
             let stale = "is not the id of what the login asks for now; read the auth connection again";
-            refused.refuse("interaction_id", InvalidValue::new(FieldCode::NotAllowed, stale));
-            refused.finish()?;
-            refused = Fields::new();
+            return Err(InvalidInput::of("interaction_id", InvalidValue::new(FieldCode::NotAllowed, stale)));
         }
+        let mut refused = Fields::new();
         if self.field_values.is_some() && self.fields.is_some() {
             refused.refuse(
                 "fields",

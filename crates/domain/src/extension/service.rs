@@ -62,7 +62,7 @@ pub struct Upload {
     /// The name in the project.
     pub name: Option<String>,
     /// The archive.
-    pub content: ByteStream,
+    pub content: InspectedArchive,
 }
 
 /// The minimum age of a blob without a row that is deleted: the row of a newer blob may be about to be stored.
@@ -78,7 +78,7 @@ impl Extensions {
         Self { deps }
     }
 
-    /// Stores a new extension, after its whole archive was inspected.
+    /// Stores a new extension.
     ///
     /// # Errors
     /// See [`ExtensionError`]; then nothing is stored, unless the store failed.
@@ -92,8 +92,7 @@ impl Extensions {
         {
             return Err(name_taken(name).into());
         }
-        let InspectedArchive { size_bytes, checksum, content } =
-            self.deps.archives.inspect("file", upload.content).await?;
+        let InspectedArchive { size_bytes, checksum, content } = upload.content;
         let extension = Extension {
             id: ExtensionId::mint(self.deps.ids.as_ref()),
             project: scope.project_id(),
@@ -200,7 +199,7 @@ impl Extensions {
         load_names(names)
     }
 
-    /// Inspects one archive that is to be loaded.
+    /// Inspects one archive that is to be stored or loaded.
     ///
     /// # Errors
     /// See [`ExtensionArchives::inspect`].

@@ -16,7 +16,7 @@ use crate::{
     answer::Answer,
     multipart::{Form, Items, Part},
     request::{ActiveSession, Request},
-    spool::Spool,
+    spool::FormSpool,
 };
 
 /// The maximum number of chunks of an upload that wait for the session.
@@ -50,7 +50,7 @@ pub(crate) async fn upload_files(mut request: Request<ActiveSession>) -> Answer 
     let body_end = form.take_body_end();
     let uploaded = match Pairing::begin(&form) {
         Ok(pairing) => {
-            let files = uploads(form, pairing, request.api().spool.clone());
+            let files = uploads(form, pairing, request.api().spool.for_form());
             request.services().files.upload(request.session(), files).await
         }
         Err(error) => {
@@ -103,7 +103,7 @@ impl Pairing {
 }
 
 /// Streams the files of a form, each after its path.
-fn uploads(form: Form, pairing: Pairing, spool: Spool) -> Uploads {
+fn uploads(form: Form, pairing: Pairing, spool: FormSpool) -> Uploads {
     let (sender, receiver) = mpsc::channel(MAX_QUEUED_CHUNKS);
     tokio::spawn(async move {
         if let Err(error) = forward(form, pairing, &spool, &sender).await {
@@ -116,7 +116,12 @@ fn uploads(form: Form, pairing: Pairing, spool: Spool) -> Uploads {
 
 type Sender = mpsc::Sender<Result<Upload, OperationError>>;
 
-async fn forward(mut form: Form, mut pairing: Pairing, spool: &Spool, sender: &Sender) -> Result<(), OperationError> {
+async fn forward(
+    mut form: Form,
+    mut pairing: Pairing,
+    spool: &FormSpool,
+    sender: &Sender,
+) -> Result<(), OperationError> {
     while let Some(part) = form.next_part().await? {
         match part {
             Part::Text { name, value } => {
@@ -130,7 +135,11 @@ async fn forward(mut form: Form, mut pairing: Pairing, spool: &Spool, sender: &S
                     None => {}
                     Some((_, Some(path))) => send(path, file.boxed(), sender).await?,
                     Some((item, None)) => {
-                        drop(pairing.files.insert(item, spool.store(&name, file.boxed()).await?));
+                        let stored = tokio::select! {
+                            stored = spool.store(&name, file.boxed()) => stored?,
+                            () = sender.closed() => return Err(over()),
+                        };
+                        drop(pairing.files.insert(item, stored));
                     }
                 }
             }
@@ -140,12 +149,16 @@ async fn forward(mut form: Form, mut pairing: Pairing, spool: &Spool, sender: &S
 }
 
 async fn send(path: AbsolutePath, mut content: ByteStream, sender: &Sender) -> Result<(), OperationError> {
-    let closed = |_| OperationError::Broken("the upload is over".to_owned());
-    sender.send(Ok(Upload::File(path))).await.map_err(closed)?;
+    sender.send(Ok(Upload::File(path))).await.map_err(|_| over())?;
     while let Some(piece) = content.next().await.transpose()? {
-        sender.send(Ok(Upload::Data(piece))).await.map_err(closed)?;
+        sender.send(Ok(Upload::Data(piece))).await.map_err(|_| over())?;
     }
     Ok(())
+}
+
+/// Returns the error of an upload whose reader has ended it.
+fn over() -> OperationError {
+    OperationError::Broken("the upload is over".to_owned())
 }
 
 /// An archive and the directory into which it is unpacked. An archive that comes before the path has at most 512 MiB.
@@ -184,13 +197,22 @@ async fn unpack(request: &Request<ActiveSession>, mut form: Form) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
-    use casement_domain::field::FieldCode;
+    use std::{sync::Arc, time::Duration};
+
+    use casement_domain::{field::FieldCode, storage::UnlimitedDisk};
     use futures_util::TryStreamExt as _;
 
     use super::*;
-    use crate::multipart::tests::{form, part};
+    use crate::{
+        multipart::tests::{endless_form, form, part},
+        spool::Spool,
+    };
 
     const PATH: &str = "files[][dest_path]";
+
+    fn form_spool() -> FormSpool {
+        Spool::new(std::env::temp_dir(), Arc::new(UnlimitedDisk)).for_form()
+    }
 
     /// Returns the paths and contents of the files of a form with these parts.
     async fn uploaded(parts: &[(&str, &str)]) -> Result<Vec<(String, String)>, OperationError> {
@@ -198,8 +220,7 @@ mod tests {
         let form = form(&body, 11).await?;
         let pairing = Pairing::begin(&form)?;
         let mut files = Vec::new();
-        let spool = Spool::new(std::env::temp_dir());
-        for part in uploads(form, pairing, spool).try_collect::<Vec<_>>().await? {
+        for part in uploads(form, pairing, form_spool()).try_collect::<Vec<_>>().await? {
             match (part, files.last_mut()) {
                 (Upload::File(path), _) => files.push((path.to_string(), String::new())),
                 (Upload::Data(data), Some((_, content))) => content.push_str(&String::from_utf8_lossy(&data)),
@@ -236,6 +257,17 @@ mod tests {
         ] {
             assert_eq!(uploaded(&parts).await.expect("two files"), expected, "{parts:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_upload_that_is_over_stores_no_more_of_a_file() {
+        let form = endless_form(&part(FILES, "one")).await.expect("a form");
+        let pairing = Pairing::begin(&form).expect("no path yet");
+        let (sender, receiver) = mpsc::channel(1);
+        drop(receiver);
+        let spool = form_spool();
+        let forwarded = tokio::time::timeout(Duration::from_secs(10), forward(form, pairing, &spool, &sender)).await;
+        assert!(matches!(forwarded, Ok(Err(OperationError::Broken(_)))), "it waits for the rest of the file");
     }
 
     #[tokio::test]

@@ -6,9 +6,10 @@ use casement_domain::{
     extension::{Extension, ExtensionDeleted, ExtensionStored},
     name::SlugName,
     page::Listed,
+    project::{MockProjectRepository, Project, ProjectStatus},
     session::IdOrName,
     session_operation::{ByteStream, OperationError, UpstreamFault},
-    testing::{NOON, browser_id, project_id, session, session_id},
+    testing::{NOON, browser_id, project, project_id, session, session_id},
 };
 use futures_util::{StreamExt as _, stream};
 use pretty_assertions::assert_eq;
@@ -93,6 +94,8 @@ async fn a_refused_upload_stores_nothing() {
         (vec![("name", b"From_Chrome_Store".as_slice()), ("file", ARCHIVE)], 400, "invalid_input"),
         (vec![("name", b"red".as_slice()), ("file", ARCHIVE)], 409, "name_conflict"),
         (vec![("name", b"x".as_slice()), ("file", b"no archive")], 400, "invalid_input"),
+        // The archive is inspected while the form is read, before the name is looked up.
+        (vec![("name", b"red".as_slice()), ("file", b"no archive")], 400, "invalid_input"),
         (vec![("name", b"x".as_slice()), ("name", b"y".as_slice()), ("file", ARCHIVE)], 400, "bad_request"),
         (vec![("file", ARCHIVE), ("file", ARCHIVE)], 400, "bad_request"),
         (vec![("file", ARCHIVE), ("name", b"red".as_slice())], 409, "name_conflict"),
@@ -111,6 +114,15 @@ async fn a_refused_upload_stores_nothing() {
         let reply = send(&api, "/extensions", &[("name", b"blue"), ("file", ARCHIVE)]).await;
         assert_eq!((reply.status, &*reply.code()), (status, code), "{reply}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_to_an_archived_project_is_not_inspected() {
+    let mut projects = MockProjectRepository::new();
+    projects.expect_default_of().returning(|_| Ok(Project { status: ProjectStatus::Archived, ..project() }));
+    let api = TestApi::start(Ports { projects: Some(projects), ..ports() });
+    let reply = send(&api, "/extensions", &[("file", b"no archive")]).await;
+    assert_eq!((reply.status, &*reply.code()), (403, "project_archived"), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -414,6 +414,7 @@ impl Ports {
             tracing: None,
             health: Arc::new(FixedHealth { failure: self.not_ready, degraded: self.degraded }),
             pool_status: Arc::new(FixedPoolStatus),
+            disk: Arc::new(UnlimitedDisk),
             entropy: Arc::new(CountingIds::default()),
             metrics: Arc::new(|| "casement_up 1\n".to_owned()),
             monotonic: clock.clone(),
