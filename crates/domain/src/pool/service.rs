@@ -12,7 +12,7 @@ use crate::clock::{Clock, IdSource, MonotonicClock};
 use crate::error::{NameTaken, NotFound, SpecificError, UseCaseError};
 use crate::extension::{ExtensionRepository, resolve};
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
-use crate::ids::{ExtensionId, NodeId, PoolId, ProxyId};
+use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId};
 use crate::network::{Network, NewNetwork, StaleNetwork};
 use crate::page::{Listed, Page};
 use crate::profile::{LoadedProfile, SessionProfiles};

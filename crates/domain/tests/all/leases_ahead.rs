@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use casement_domain::audit::{MockAuditTrail, PreparedRecord, PreparedRecordOutcome, RecordTimestamp};
+use casement_domain::network::{Allowlist, Destination, Network};
 use casement_domain::pool::{AcquireRequest, Acquired, ImmediateLease, KnownBrowser, Pool};
 use casement_domain::session::{EndReason, Session, SessionState};
 use casement_domain::testing::{audit_entry, browser_id, leased_session, pool, pool_id, scope};
@@ -110,7 +111,7 @@ async fn a_cached_lease_is_stored_with_its_audit_record_before_the_probe() {
 async fn an_outdated_cached_pool_refuses_nothing() {
     let mut world = World::default();
     let mut outdated = warm_pool();
-    let allowlist = Some(Allowlist { hosts: vec!["a.test".to_owned()], ..Allowlist::default() });
+    let allowlist = Some(Allowlist::new(vec![Destination::parse_allowed("a.test").expect("a host")]));
     outdated.config.shape.network = Some(Network { allowlist, ..Network::default() });
     world
         .pools

@@ -2,15 +2,18 @@
 //!
 //! They are the domain's own constants, so that a caller's tools refuse what the server refuses.
 
+mod conditions;
+mod forms;
+mod parameters;
+
 use casement_domain::{
-    api_key, audit, auth_connection,
-    browser::{BrowserRegion, StartUrl, Viewport},
+    api_key, auth_connection,
+    browser::{StartUrl, Viewport},
     computer,
     credential::{self, TotpAlgorithm},
     credential_provider,
     credential_provider::CredentialProvider,
     curl, deployment, extension, fs, invocation, name, network,
-    page::Page,
     permission::{self, Policy},
     pool, process, project,
     proxy::{self, ProxyType},
@@ -20,127 +23,17 @@ use casement_domain::{
 };
 use serde_json::{Value, json};
 
+use forms::{
+    ABSOLUTE_PATH, ALLOWED_DOMAIN, ANY_URL, BASE32, BASE64, BYPASS_HOST, HOST_NAME, HTTP_URL, LABEL, NO_NUL,
+    OCTAL_MODE, PACKAGE_PATH, PLAIN, SLUG_OR_EMPTY, coordinate, formed, held_keys, hosts, items, items_of, label,
+    label_in_path, map, memory, one_given, one_of, path, plain, range, region, side, slug, tags, text,
+};
+
+pub(super) use conditions::conditions;
+pub(super) use parameters::{any_text, operation_parameters, parameters};
+
 /// The bounds of one field of a schema.
 pub(super) type FieldBound = (&'static str, &'static str, Value);
-
-fn range(low: i64, high: u32) -> Value {
-    json!({"minimum": low, "maximum": high})
-}
-
-fn text(low: usize, high: usize) -> Value {
-    json!({"minLength": low, "maxLength": high})
-}
-
-fn formed(pattern: &str, high: usize) -> Value {
-    json!({"pattern": pattern, "maxLength": high})
-}
-
-fn items(low: usize, high: usize) -> Value {
-    json!({"minItems": low, "maxItems": high})
-}
-
-fn items_of(low: usize, high: usize, item: Value) -> Value {
-    json!({"minItems": low, "maxItems": high, "items": item})
-}
-
-fn map(high: usize, key: Value, value: Value) -> Value {
-    json!({"maxProperties": high, "propertyNames": key, "additionalProperties": value})
-}
-
-fn one_of(words: &[&str]) -> Value {
-    json!({"enum": words})
-}
-
-/// A name that is part of paths; it may not have the shape of an id.
-const SLUG: &str = "^[A-Za-z0-9._-]+$";
-/// The same, or an empty text, by which an update keeps the name.
-const SLUG_OR_EMPTY: &str = "^[A-Za-z0-9._-]*$";
-/// A name for people: no control characters, not only blanks.
-const LABEL: &str = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$";
-/// A name for people that is part of paths.
-const LABEL_IN_PATH: &str = r"^[^/\x00-\x1f\x7f-\x9f]*[^/\s\x00-\x1f\x7f-\x9f][^/\x00-\x1f\x7f-\x9f]*$";
-/// A text without control characters.
-const PLAIN: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
-/// A text without NUL.
-const NO_NUL: &str = r"^[^\x00]*$";
-const HOST_NAME: &str = r"^([A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$";
-/// A host name in which a label may be `*` or `**`.
-const ALLOWED_DOMAIN: &str =
-    r"^((\*\*?|[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)\.)+[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$";
-/// A host name, `*.` and a host name, an address or a network.
-const BYPASS_HOST: &str = r"^(\*\.)?([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$|^(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}(/([0-9]|[12][0-9]|3[0-2]))?$|^[0-9A-Fa-f:]*:[0-9A-Fa-f:]*(/[0-9]{1,3})?$";
-/// An id of this service.
-const ID: &str = "^[0-7][0-9a-hjkmnp-tv-z]{25}$";
-/// An absolute URL of http or https.
-const HTTP_URL: &str = r"^https?://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[1-9][0-9]{0,3})?(/[!-~]*)?$";
-/// An absolute URL of any scheme but that of scripts.
-const ANY_URL: &str =
-    r"^(?![Jj][Aa][Vv][Aa][Ss][Cc][Rr][Ii][Pp][Tt]:)[A-Za-z][A-Za-z0-9+.-]*:[^\s\x00-\x1f\x7f-\x9f]+$";
-/// The URL of an extension's page in the Chrome Web Store.
-const STORE_URL: &str = r"^https://chromewebstore\.google\.com/detail/([a-z-]+/)?[a-p]{32}$";
-/// A path within a package.
-const PACKAGE_PATH: &str = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*\.(py|ts|mts|js|mjs|cjs)$";
-const ABSOLUTE_PATH: &str = r"^/[^\x00]*$";
-const OCTAL_MODE: &str = "^[01]?[0-7]{3}$";
-const BASE32: &str = "^([A-Za-z2-7]{8}){1,100}$";
-const BASE64: &str = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$";
-/// A date-time, or an age such as `5m`.
-const DATE_TIME_OR_AGE: &str = r"^([0-9]{1,6}[smhd])+$|^[12][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])([T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])?)?$";
-
-fn slug() -> Value {
-    json!({"pattern": SLUG, "minLength": 1, "maxLength": name::MAX_LENGTH})
-}
-
-fn label() -> Value {
-    json!({"pattern": LABEL, "minLength": 1, "maxLength": name::MAX_LENGTH})
-}
-
-fn label_in_path() -> Value {
-    json!({"pattern": LABEL_IN_PATH, "minLength": 1, "maxLength": name::MAX_LENGTH})
-}
-
-fn path() -> Value {
-    formed(ABSOLUTE_PATH, fs::MAX_PATH_BYTES)
-}
-
-fn tags() -> Value {
-    map(session::Tags::MAX_PAIRS, text(1, session::Tags::MAX_KEY), text(0, session::Tags::MAX_VALUE))
-}
-
-fn plain(high: usize) -> Value {
-    json!({"pattern": PLAIN, "minLength": 1, "maxLength": high})
-}
-
-/// A reference with an id or a name.
-fn one_given() -> Value {
-    let given = |field: &str| json!({"required": [field], "properties": {field: {"type": "string"}}});
-    json!({"anyOf": [given("id"), given("name")]})
-}
-
-fn memory() -> Value {
-    one_of(&["1GiB", "2GiB", "4GiB", "8GiB", "16GiB"])
-}
-
-fn region() -> Value {
-    one_of(&BrowserRegion::ALL.map(BrowserRegion::as_str))
-}
-
-fn hosts(low: usize, high: usize) -> Value {
-    items_of(low, high, text(1, network::MAX_PATTERN))
-}
-
-fn side() -> Value {
-    range(1, Viewport::MAX_SIDE)
-}
-
-/// A coordinate; the display of the session may be smaller.
-fn coordinate() -> Value {
-    range(0, Viewport::MAX_SIDE - 1)
-}
-
-fn held_keys() -> Value {
-    items(0, computer::MAX_HELD)
-}
 
 /// Returns the bounds of all fields of requests.
 pub(super) fn fields() -> Vec<FieldBound> {
@@ -432,88 +325,5 @@ fn proxies() -> Vec<FieldBound> {
         ("CreateProxyConfig", "os", one_of(&["windows", "macos", "android"])),
         ("CheckProxy", "url", json!({"pattern": HTTP_URL})),
         ("ProxyChanges", "name", label()),
-    ]
-}
-
-/// The bound of a query parameter of a text without other bounds: PostgreSQL refuses NUL.
-pub(super) fn any_text() -> Value {
-    json!({"pattern": NO_NUL})
-}
-
-/// Returns the bounds of query parameters by name. A parameter of several operations with different bounds is in
-/// [`operation_parameters`].
-pub(super) fn parameters() -> Vec<(&'static str, Value)> {
-    let moment = || json!({"pattern": DATE_TIME_OR_AGE});
-    // Larger numbers than the format has are beyond the end of every list too.
-    let number = json!({"minimum": 0, "format": null});
-    vec![
-        ("limit", range(1, Page::MAX_LIMIT)),
-        ("offset", number),
-        ("since", moment()),
-        ("until", moment()),
-        ("path", path()),
-        ("mode", formed(OCTAL_MODE, 4)),
-        ("order", one_of(&["", "asc", "desc"])),
-        ("replay", one_of(&["", "all"])),
-        ("sort_by", one_of(&["created_at", "name", "expires_at"])),
-        ("sort_direction", one_of(&["asc", "desc"])),
-        ("source", one_of(&["path", "supervisor"])),
-        ("supervisor_process", one_of(&["chromium", "display", "agent"])),
-        ("os", one_of(&["linux", "win", "mac"])),
-        ("search", json!({"maxLength": audit::MAX_SEARCH})),
-        ("auth_strategy", json!({"maxLength": audit::MAX_VALUE})),
-        ("service", json!({"maxLength": audit::MAX_VALUE})),
-        ("method", json!({"maxLength": audit::MAX_VALUE})),
-        ("exclude_method", items_of(0, audit::MAX_EXCLUDED, json!({"maxLength": audit::MAX_VALUE}))),
-        ("search_user_id", items_of(0, audit::MAX_USERS, json!({"maxLength": audit::MAX_VALUE}))),
-    ]
-}
-
-/// Returns the bounds of query parameters of single operations, by the id of the operation and the name.
-pub(super) fn operation_parameters() -> Vec<(&'static str, &'static str, Value)> {
-    let status = |words: &[&str]| one_of(words);
-    let categories: Vec<_> = telemetry::EventCategory::ALL.iter().map(|category| category.as_str()).collect();
-    vec![
-        ("list_browsers", "status", status(&["active", "deleted", "all"])),
-        ("list_api_keys", "status", status(&["active", "deleted", "all"])),
-        ("list_invocations", "status", status(&["queued", "running", "succeeded", "failed"])),
-        ("list_auth_connection_timeline", "type", one_of(&["login", "reauth", "health_check"])),
-        ("list_audit_records", "limit", range(1, audit::Reading::List.max())),
-        ("export_audit_chunk", "limit", range(1, audit::Reading::Export.max())),
-        ("list_audit_records", "start", json!({"format": "date-time"})),
-        ("list_audit_records", "end", json!({"format": "date-time"})),
-        ("export_audit_chunk", "start", json!({"format": "date-time"})),
-        ("export_audit_chunk", "end", json!({"format": "date-time"})),
-        ("download_profile", "version", json!({"pattern": format!("^$|{ID}")})),
-        ("download_profile", "format", one_of(&["tar.zst", "tar"])),
-        ("export_audit_chunk", "format", one_of(&["jsonl", "jsonl.gz"])),
-        ("extension_from_web_store", "url", json!({"pattern": STORE_URL})),
-        ("list_telemetry_events", "category", json!({"items": {"enum": categories}})),
-    ]
-}
-
-/// Returns rules between the fields of a schema.
-pub(super) fn conditions() -> Vec<(&'static str, Value)> {
-    let text = json!({"type": "string", "minLength": 1});
-    let both = json!({"required": ["id", "name"], "properties": {"id": text, "name": text}});
-    let address = json!({"host": {"type": "string"}, "port": {"type": "integer"}});
-    let config = json!({"type": "object", "required": ["host", "port"], "properties": address});
-    let own = json!({"required": ["config"], "properties": {"config": config}});
-    let named = json!({"type": "object", "minProperties": 1});
-    let vault = json!({"required": ["vault"], "properties": {"vault": {"type": "string"}}});
-    let off =
-        json!({"required": ["enabled", "browser"], "properties": {"enabled": {"const": false}, "browser": named}});
-    vec![
-        ("Reference", json!({"not": both})),
-        ("ProfileReference", json!({"not": both})),
-        ("AuthProxyReference", json!({"not": both})),
-        ("CreateProxy", json!({"if": {"properties": {"type": {"const": "custom"}}}, "then": own})),
-        (
-            "CreateCredentialProvider",
-            json!({"if": {"properties": {"provider_type": {"const": "keepass"}}}, "then": vault}),
-        ),
-        ("DeploymentForm", json!({"anyOf": [{"required": ["file", "entrypoint_rel_path"]}, {"required": ["source"]}]})),
-        ("ProxyExit", json!({"not": {"required": ["host"]}})),
-        ("Telemetry", json!({"not": off})),
     ]
 }

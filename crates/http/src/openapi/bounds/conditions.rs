@@ -1,0 +1,29 @@
+//! Rules between the fields of a schema.
+
+use serde_json::{Value, json};
+
+/// Returns rules between the fields of a schema.
+pub(in crate::openapi) fn conditions() -> Vec<(&'static str, Value)> {
+    let text = json!({"type": "string", "minLength": 1});
+    let both = json!({"required": ["id", "name"], "properties": {"id": text, "name": text}});
+    let address = json!({"host": {"type": "string"}, "port": {"type": "integer"}});
+    let config = json!({"type": "object", "required": ["host", "port"], "properties": address});
+    let own = json!({"required": ["config"], "properties": {"config": config}});
+    let named = json!({"type": "object", "minProperties": 1});
+    let vault = json!({"required": ["vault"], "properties": {"vault": {"type": "string"}}});
+    let off =
+        json!({"required": ["enabled", "browser"], "properties": {"enabled": {"const": false}, "browser": named}});
+    vec![
+        ("Reference", json!({"not": both})),
+        ("ProfileReference", json!({"not": both})),
+        ("AuthProxyReference", json!({"not": both})),
+        ("CreateProxy", json!({"if": {"properties": {"type": {"const": "custom"}}}, "then": own})),
+        (
+            "CreateCredentialProvider",
+            json!({"if": {"properties": {"provider_type": {"const": "keepass"}}}, "then": vault}),
+        ),
+        ("DeploymentForm", json!({"anyOf": [{"required": ["file", "entrypoint_rel_path"]}, {"required": ["source"]}]})),
+        ("ProxyExit", json!({"not": {"required": ["host"]}})),
+        ("Telemetry", json!({"not": off})),
+    ]
+}
