@@ -41,6 +41,13 @@ OF_CONTENTS = {
     ("list_deployments", "app_name: is required with app_version"),
     ("create_credential_provider", "vault: "),
     ("create_proxy", "config."),
+    # The schema of a pool serves create and update.
+    ("create_pool", "expected_network: is only for updates"),
+    # The operator sets the hosts.
+    ("create_deployment", "source.url: must lie at one of"),
+    # Reserved names, in any case.
+    ("create_telemetry_destination", "headers."),
+    ("update_telemetry_destination", "headers."),
     ("create_deployment", "file: not a readable ZIP archive"),
     ("upload_extension", "file: not a readable ZIP archive"),
     # The bound is the limit that the operator sets.

@@ -1,6 +1,9 @@
 //! Request bodies of pools.
 
-use casement_domain::{field::Fields, pool};
+use casement_domain::{
+    field::{FieldCode, Fields, InvalidValue},
+    pool,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -65,6 +68,9 @@ impl PoolInput {
     /// Returns `invalid_input` if a field is refused that the domain does not have.
     pub(super) fn create(self) -> Result<pool::PoolRequest, ApiError> {
         let mut fields = Fields::new();
+        if self.expected_network.is_some() {
+            fields.refuse("expected_network", InvalidValue::new(FieldCode::NotAllowed, "is only for updates"));
+        }
         let input = self.common(&mut fields);
         checked(input, fields, pool::PoolRequest::parse)
     }

@@ -118,7 +118,8 @@ fn chosen(body: &Value) -> Result<Map<String, Value>, ApiError> {
     }
     for alternative in alternatives {
         let mut merged = always.clone();
-        merged.extend(members("firstMatch", Some(alternative))?);
+        let alternative = alternative.as_object().ok_or_else(|| malformed("firstMatch"))?;
+        merged.extend(alternative.clone());
         if of_this_browser(&merged) {
             return Ok(merged);
         }

@@ -152,10 +152,15 @@ async fn a_session_ends_at_the_bound_of_its_whole_duration() {
 async fn a_restart_of_the_browser_does_not_lift_the_bound() {
     let (ports, ended) = deletable().await;
     let api = TestApi::start(ports);
-    let path = format!("/connect?token={}&keep=true&timeout=2000", key());
+    let path = format!("/connect?token={}&keep=true&timeout=5000", key());
     let (mut open, response) = socket(&api, &path, &[]).await.unwrap();
-    api.connections.restarted(made(&response));
-    while open.next().await.is_some_and(|message| message.is_ok()) {}
+    let open = tokio::spawn(async move { while open.next().await.is_some_and(|message| message.is_ok()) {} });
+    // The connection may be registered after the handshake.
+    until("the connection has ended", || {
+        api.connections.restarted(made(&response));
+        open.is_finished()
+    })
+    .await;
     assert!(!ended.load(Ordering::SeqCst), "the connection ends before");
     until("ended", || ended.load(Ordering::SeqCst)).await;
 }

@@ -167,6 +167,8 @@ async fn a_pool_changes_its_network_only_from_the_expected_one() {
         let reply = api.patch("/browser_pools/warm", json!({ "network": {}, "expected_network": expected })).await;
         assert_eq!((reply.status, &*reply.code()), (409, "stale_network"), "{reply}");
     }
+    let reply = api.post("/browser_pools", json!({ "size": 1, "expected_network": {} })).await;
+    assert_eq!((reply.status, &*reply.code()), (400, "invalid_input"), "a new pool has none: {reply}");
     let body = json!({ "network": {}, "expected_network": { "allowed_hosts": ["A.example"] } });
     let reply = api.patch("/browser_pools/warm", body).await;
     assert_eq!((reply.status, reply.json()["browser_pool_config"].get("network")), (200, None), "{reply}");

@@ -115,6 +115,8 @@ async fn refusals_have_the_form_of_the_protocol_and_make_no_session() {
         assert_eq!((refused.status, w3c_error(&refused)), (status, error.to_owned()), "{refused}");
         assert!(refused.json()["value"]["message"].as_str().unwrap().contains(name), "{refused}");
     }
+    let nothing = api.post("/wd/hub/session", json!({ "capabilities": { "firstMatch": [null] } })).await;
+    assert_eq!((nothing.status, w3c_error(&nothing)), (400, "invalid argument".to_owned()), "{nothing}");
     let without = api.request("POST", "/wd/hub/session", &[], "{}").await;
     assert_eq!((without.status, w3c_error(&without)), (401, "session not created".to_owned()));
     let other = api.call("PUT", "/wd/hub/session", "").await;

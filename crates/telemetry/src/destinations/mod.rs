@@ -58,6 +58,18 @@ struct Shared {
     stop: CancellationToken,
 }
 
+impl Shared {
+    /// Frees the outbox of a worker that ends. Returns `false` if it is not empty any more.
+    fn release(&self, id: TelemetryDestinationId, outbox: &Outbox) -> bool {
+        let mut outboxes = self.outboxes.lock();
+        let is_empty = outbox.is_empty();
+        if is_empty {
+            outboxes.remove(&id);
+        }
+        is_empty
+    }
+}
+
 /// Counts events that are not exported and will not be.
 fn count_lost(reason: &'static str, count: usize) {
     if count > 0 {
@@ -81,7 +93,7 @@ impl DestinationExporter {
             match deps.store.with_unexported(deps.node).await {
                 Ok(found) => {
                     for (session, destination) in found {
-                        self.outbox(destination).add_session(session);
+                        self.with_outbox(destination, |outbox| outbox.add_session(session));
                     }
                     return;
                 }
@@ -95,15 +107,16 @@ impl DestinationExporter {
         }
     }
 
-    /// Returns the outbox of a destination, whose worker is started if there is none.
-    fn outbox(&self, destination: TelemetryDestinationId) -> Arc<Outbox> {
+    /// Gives work to a destination, whose worker is started if there is none.
+    fn with_outbox<T>(&self, destination: TelemetryDestinationId, give: impl FnOnce(&Outbox) -> T) -> T {
+        // The worker ends only under this lock.
         let mut outboxes = self.0.outboxes.lock();
         let outbox = outboxes.entry(destination).or_insert_with(|| {
             let outbox = Arc::new(Outbox::default());
             self.0.tasks.spawn(Worker::new(destination, outbox.clone(), self.0.clone()).run());
             outbox
         });
-        outbox.clone()
+        give(outbox)
     }
 
     /// Sends the events that wait in memory, each once, within `timeout`. Stored events that remain are exported by the
@@ -128,14 +141,13 @@ impl TelemetryExporter for DestinationExporter {
         if stored.counted.last_seq == stored.before {
             return;
         }
-        let outbox = self.outbox(destination);
         if stored.delivery.stored {
-            outbox.add_session(stored.session);
+            self.with_outbox(destination, |outbox| outbox.add_session(stored.session));
         } else if stored.events.is_empty() {
             // The response of the store was lost, so the content of the events is unknown here.
             count_lost("unconfirmed", usize::try_from(stored.counted.last_seq - stored.before).unwrap_or(usize::MAX));
         } else {
-            count_lost("no_room", outbox.push(stored));
+            count_lost("no_room", self.with_outbox(destination, |outbox| outbox.push(stored)));
         }
     }
 }

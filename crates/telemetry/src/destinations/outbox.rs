@@ -63,15 +63,20 @@ impl Outbox {
 
     /// Waits until anything is to be exported.
     pub(super) async fn wait(&self) {
-        loop {
-            {
-                let waiting = self.waiting.lock();
-                if !waiting.sessions.is_empty() || !waiting.events.is_empty() {
-                    return;
-                }
-            }
+        while self.is_empty() {
             self.more.notified().await;
         }
+    }
+
+    /// Returns true if nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        let waiting = self.waiting.lock();
+        waiting.sessions.is_empty() && waiting.events.is_empty()
+    }
+
+    /// Returns the number of waiting sessions.
+    pub(super) fn session_count(&self) -> usize {
+        self.waiting.lock().sessions.len()
     }
 
     /// Takes the next session.
@@ -90,15 +95,21 @@ impl Outbox {
         batch
     }
 
-    /// Puts a batch back that was not accepted. Returns the number of its events that are too old to be sent again.
+    /// Puts a batch back that was not accepted. Drops the events that are too old to be sent, of the batch and of those
+    /// behind it, and returns their number.
     pub(super) fn put_back(&self, batch: Vec<Outgoing>, now: OffsetDateTime) -> usize {
-        let count = batch.len();
         let mut waiting = self.waiting.lock();
-        let recent: Vec<Outgoing> = batch.into_iter().filter(|one| now - one.numbered.at <= MAX_AGE).collect();
-        let lost = count - recent.len();
-        for event in recent.into_iter().rev() {
+        for event in batch.into_iter().rev() {
             waiting.bytes += event.size();
             waiting.events.push_front(event);
+        }
+        let mut lost = 0;
+        while let Some(event) = waiting.events.front()
+            && now - event.numbered.at > MAX_AGE
+        {
+            waiting.bytes -= event.size();
+            waiting.events.pop_front();
+            lost += 1;
         }
         lost
     }

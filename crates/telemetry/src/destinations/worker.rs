@@ -22,8 +22,14 @@ const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
+/// The time without anything to send after which a worker ends.
+pub(super) const MAX_IDLE: Duration = Duration::from_secs(600);
 /// The maximum number of events that are read from the store at once.
 const READ_EVENTS: u32 = 512;
+/// The maximum numbers of batches of events in memory, and of pages of one session, that one round sends. Between the
+/// rounds the destination is read again and the outcome is stored.
+const ROUND_BATCHES: usize = 32;
+const ROUND_PAGES: usize = 8;
 
 /// The reason why an export pauses.
 enum Pause {
@@ -37,6 +43,23 @@ impl From<StoreError> for Pause {
     fn from(error: StoreError) -> Self {
         Self::Server(error.to_string())
     }
+}
+
+/// The end of a round of an export that did not fail.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// Everything that waited was sent.
+    Complete,
+    /// More waits.
+    Partial,
+    /// The destination was deleted.
+    Gone,
+}
+
+/// A failed delivery of a batch, whose first events may be final.
+struct Undelivered {
+    finished: usize,
+    pause: Pause,
 }
 
 pub(super) struct Worker {
@@ -56,19 +79,25 @@ impl Worker {
         Self { id, outbox, shared, sender: None, has_succeeded: false, last_problem: None }
     }
 
-    /// Runs until the stop, and then sends what waits once.
+    /// Runs until the stop, and then sends what waits once. Ends early if the destination is deleted, or if nothing waits
+    /// for a long time.
     pub(super) async fn run(mut self) {
         let stop = self.shared.stop.clone();
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
-        while stop.run_until_cancelled(self.outbox.wait()).await.is_some() {
+        loop {
+            let waiting = tokio::time::timeout(MAX_IDLE, self.outbox.wait());
+            match stop.run_until_cancelled(waiting).await {
+                None => break,
+                Some(Err(_)) if self.shared.release(self.id, &self.outbox) => return,
+                Some(_) => {}
+            }
             let _ = stop.run_until_cancelled(tokio::time::sleep(COLLECT_INTERVAL)).await;
-            let pause = match self.export().await {
-                Ok(true) => {
+            let pause = match self.rounds().await {
+                Ok(Round::Gone) => return,
+                Ok(_) => {
                     backoff.reset();
                     continue;
                 }
-                // The destination was deleted.
-                Ok(false) => return,
                 Err(Pause::Destination(after)) => backoff.next_pause().max(after).min(MAX_RETRY_AFTER),
                 Err(Pause::Server(error)) => {
                     debug!(destination = %self.id, error, "an export of telemetry pauses");
@@ -78,99 +107,125 @@ impl Worker {
             let _ = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
         }
         // Stored events that are not sent now are sent by the next run.
-        let _ = self.export().await;
+        let _ = self.round().await;
     }
 
-    /// Sends all that waits. Returns `false` if the destination does not exist any more.
-    async fn export(&mut self) -> Result<bool, Pause> {
+    /// Runs rounds until all is sent, or until the stop.
+    async fn rounds(&mut self) -> Result<Round, Pause> {
+        loop {
+            let end = self.round().await?;
+            if end != Round::Partial || self.shared.stop.is_cancelled() {
+                return Ok(end);
+            }
+        }
+    }
+
+    async fn round(&mut self) -> Result<Round, Pause> {
         let destination = match self.shared.deps.destinations.open(self.id).await {
             Ok(Some(destination)) => destination,
             Ok(None) => {
                 self.shared.outboxes.lock().remove(&self.id);
                 count_lost("gone", self.outbox.clear());
-                return Ok(false);
+                return Ok(Round::Gone);
             }
             Err(UseCaseError::Store(error)) => return Err(error.into()),
             Err(_) => return Err(self.failed("the headers cannot be opened", Duration::ZERO).await),
         };
         self.renew_sender(&destination).await?;
-        let exported = self.export_all().await;
+        let exported = self.export().await;
         if std::mem::take(&mut self.has_succeeded) && exported.is_ok() {
             self.note(Ok(())).await;
             if self.last_problem.take().is_some() {
                 info!(destination = %self.id, "telemetry is exported again");
             }
         }
-        exported.map(|()| true)
+        exported
     }
 
-    async fn export_all(&mut self) -> Result<(), Pause> {
-        loop {
-            let batch = self.outbox.next_batch();
+    async fn export(&mut self) -> Result<Round, Pause> {
+        for _ in 0..ROUND_BATCHES {
+            let mut batch = self.outbox.next_batch();
             if batch.is_empty() {
                 break;
             }
-            if let Err(pause) = self.deliver(&batch).await {
+            if let Err(Undelivered { finished, pause }) = self.deliver(&batch).await {
                 let now = self.shared.deps.clock.now();
-                count_lost("too_old", self.outbox.put_back(batch, now));
+                count_lost("too_old", self.outbox.put_back(batch.split_off(finished), now));
                 return Err(pause);
             }
         }
-        while let Some(session) = self.outbox.next_session() {
-            if let Err(pause) = self.export_stored(session).await {
+        for _ in 0..self.outbox.session_count() {
+            let Some(session) = self.outbox.next_session() else { break };
+            let exported = self.export_stored(session).await;
+            if !matches!(exported, Ok(Round::Complete)) {
                 self.outbox.add_session(session);
-                return Err(pause);
             }
+            exported?;
         }
-        Ok(())
+        Ok(if self.outbox.is_empty() { Round::Complete } else { Round::Partial })
     }
 
-    /// Sends the stored events of a session after the last exported one.
-    async fn export_stored(&mut self, session: SessionId) -> Result<(), Pause> {
+    /// Sends stored events of a session after the last exported one.
+    async fn export_stored(&mut self, session: SessionId) -> Result<Round, Pause> {
         let store = self.shared.deps.store.clone();
-        // Read again for each page, because the session may end its export or choose another destination.
-        while let Some(unexported) = store.unexported(session).await?.filter(|one| one.destination == self.id) {
+        for _ in 0..ROUND_PAGES {
+            // Read again for each page, because the session may end its export or choose another destination.
+            let unexported = store.unexported(session).await?.filter(|one| one.destination == self.id);
+            let Some(unexported) = unexported else { return Ok(Round::Complete) };
             let (events, more) = store.page(session, &after(unexported.after)).await?;
             let mut events: VecDeque<Outgoing> = events.iter().map(|one| outgoing(session, one)).collect();
             while !events.is_empty() {
                 let batch = front_batch(&mut events);
-                self.deliver(&batch).await?;
-                if let Some(last) = batch.last() {
+                let delivered = self.deliver(&batch).await;
+                let finished = delivered.as_ref().map_or_else(|failed| failed.finished, |()| batch.len());
+                if let Some(last) = batch[..finished].last() {
                     store.set_exported(session, last.numbered.seq).await?;
                 }
+                delivered.map_err(|failed| failed.pause)?;
             }
             if !more {
-                break;
+                return Ok(Round::Complete);
+            }
+        }
+        Ok(Round::Partial)
+    }
+
+    /// Sends a batch until its result is final, in halves if it is too long.
+    async fn deliver(&mut self, batch: &[Outgoing]) -> Result<(), Undelivered> {
+        let mut pending = vec![batch];
+        let mut finished = 0;
+        while let Some(batch) = pending.pop() {
+            if self.send(batch).await.map_err(|pause| Undelivered { finished, pause })? {
+                finished += batch.len();
+            } else {
+                let (first, second) = batch.split_at(batch.len() / 2);
+                pending.extend([second, first]);
             }
         }
         Ok(())
     }
 
-    /// Sends a batch until its result is final, in halves if it is too long.
-    async fn deliver(&mut self, batch: &[Outgoing]) -> Result<(), Pause> {
-        let mut pending = vec![batch];
-        while let Some(batch) = pending.pop() {
-            let Some((_, sender)) = &self.sender else { return Ok(()) };
-            match sender.send(batch).await {
-                Verdict::Accepted { rejected } => {
-                    let rejected = rejected.min(batch.len());
-                    let accepted = batch.len() - rejected;
-                    counter!("casement_telemetry_destination_events_exported_total").increment(accepted as u64);
-                    count_lost("refused", rejected);
-                    self.has_succeeded = true;
+    /// Sends a batch. Returns `false` if it must be sent in halves.
+    async fn send(&mut self, batch: &[Outgoing]) -> Result<bool, Pause> {
+        let Some((_, sender)) = &self.sender else { return Ok(true) };
+        match sender.send(batch).await {
+            Verdict::Accepted { rejected } => {
+                let rejected = rejected.min(batch.len());
+                let accepted = batch.len() - rejected;
+                counter!("casement_telemetry_destination_events_exported_total").increment(accepted as u64);
+                self.has_succeeded |= accepted > 0;
+                if rejected > 0 {
+                    self.lose(rejected, "the collector refused some records of a batch").await;
                 }
-                Verdict::TooLong if batch.len() > 1 => {
-                    let (first, second) = batch.split_at(batch.len() / 2);
-                    pending.extend([second, first]);
-                }
-                Verdict::TooLong => self.lose(batch.len(), "a record is too long").await,
-                Verdict::Refused { why, for_content: true } => self.lose(batch.len(), &why).await,
-                // A caller can repair the destination, so the events wait.
-                Verdict::Refused { why, .. } => return Err(self.failed(&why, Duration::ZERO).await),
-                Verdict::RetryLater { why, after } => return Err(self.failed(&why, after).await),
             }
+            Verdict::TooLong if batch.len() > 1 => return Ok(false),
+            Verdict::TooLong => self.lose(batch.len(), "a record is too long").await,
+            Verdict::Refused { why, for_content: true } => self.lose(batch.len(), &why).await,
+            // A caller can repair the destination, so the events wait.
+            Verdict::Refused { why, .. } => return Err(self.failed(&why, Duration::ZERO).await),
+            Verdict::RetryLater { why, after } => return Err(self.failed(&why, after).await),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Gives up events that the destination will never accept.

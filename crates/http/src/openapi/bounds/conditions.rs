@@ -1,6 +1,6 @@
 //! Rules between the fields of a schema.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Returns rules between the fields of a schema.
 pub(in crate::openapi) fn conditions() -> Vec<(&'static str, Value)> {
@@ -13,7 +13,20 @@ pub(in crate::openapi) fn conditions() -> Vec<(&'static str, Value)> {
     let vault = json!({"required": ["vault"], "properties": {"vault": {"type": "string"}}});
     let off =
         json!({"required": ["enabled", "browser"], "properties": {"enabled": {"const": false}, "browser": named}});
+    let texts = |names: &[&str]| {
+        let properties: Map<_, _> = names.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+        json!({"required": names, "properties": properties})
+    };
+    let automatic = json!({"required": ["auto"], "properties": {"auto": {"const": true}}});
+    let item = texts(&["provider", "path"]);
+    let whole_provider = json!({"allOf": [texts(&["provider"]), {"not": texts(&["path"])}, {"not": automatic}]});
+    let no_provider = json!({"allOf": [texts(&["path"]), {"not": texts(&["provider"])}]});
     vec![
+        (
+            "AuthCredentialReference",
+            json!({"not": {"anyOf": [whole_provider, no_provider, {"allOf": [item, automatic]}]}}),
+        ),
+        ("BrowserProxySelection", json!({"oneOf": [texts(&["id"]), texts(&["name"]), texts(&["mode"])]})),
         ("Reference", json!({"not": both})),
         ("ProfileReference", json!({"not": both})),
         ("AuthProxyReference", json!({"not": both})),

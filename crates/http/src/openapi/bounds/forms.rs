@@ -69,6 +69,11 @@ pub(super) const ABSOLUTE_PATH: &str = r"^/[^\x00]*$";
 pub(super) const OCTAL_MODE: &str = "^[01]?[0-7]{3}$";
 pub(super) const BASE32: &str = "^([A-Za-z2-7]{8}){1,100}$";
 pub(super) const BASE64: &str = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$";
+pub(super) const HEADER_NAME: &str = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$";
+/// Printable ASCII without blanks around it.
+pub(super) const HEADER_VALUE: &str = r"^[!-~]([ \t!-~]*[!-~])?$";
+/// The size of a display.
+pub(super) const SIZE: &str = r"^([1-9][0-9]{0,3}|1[0-5][0-9]{3}|16[0-2][0-9]{2}|163[0-7][0-9]|1638[0-4])x([1-9][0-9]{0,3}|1[0-5][0-9]{3}|16[0-2][0-9]{2}|163[0-7][0-9]|1638[0-4])$";
 /// A date-time, or an age such as `5m`.
 pub(super) const DATE_TIME_OR_AGE: &str = r"^([0-9]{1,6}[smhd])+$|^[12][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])([T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])?)?$";
 
@@ -100,6 +105,17 @@ pub(super) fn plain(high: usize) -> Value {
 pub(super) fn one_given() -> Value {
     let given = |field: &str| json!({"required": [field], "properties": {field: {"type": "string"}}});
     json!({"anyOf": [given("id"), given("name")]})
+}
+
+/// A reference with an id or a name, or none.
+pub(super) fn one_given_or_null() -> Value {
+    json!({"anyOf": [{"type": "null"}, one_given()]})
+}
+
+/// The headers of a request. The schema cannot express the maximum of all together.
+pub(super) fn headers() -> Value {
+    let value = json!({"pattern": HEADER_VALUE});
+    json!({"propertyNames": {"pattern": HEADER_NAME}, "additionalProperties": value})
 }
 
 pub(super) fn memory() -> Value {

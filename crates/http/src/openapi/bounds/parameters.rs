@@ -3,7 +3,7 @@
 use casement_domain::{audit, page::Page, telemetry};
 use serde_json::{Value, json};
 
-use super::forms::{DATE_TIME_OR_AGE, ID, NO_NUL, OCTAL_MODE, STORE_URL, formed, items_of, one_of, path, range};
+use super::forms::{DATE_TIME_OR_AGE, ID, NO_NUL, OCTAL_MODE, SIZE, STORE_URL, formed, items_of, one_of, path, range};
 
 /// The bound of a query parameter of a text without other bounds: PostgreSQL refuses NUL.
 pub(in crate::openapi) fn any_text() -> Value {
@@ -17,6 +17,7 @@ pub(in crate::openapi) fn parameters() -> Vec<(&'static str, Value)> {
     // Larger numbers than the format has are beyond the end of every list too.
     let number = json!({"minimum": 0, "format": null});
     vec![
+        ("viewport", json!({"pattern": SIZE})),
         ("limit", range(1, Page::MAX_LIMIT)),
         ("offset", number),
         ("since", moment()),
