@@ -1,6 +1,7 @@
 //! The OpenAPI document and the table of operations, both generated from the declared operations.
 
 mod bounds;
+mod links;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -172,6 +173,7 @@ pub(crate) fn operation_names() -> HashMap<(String, String), &'static str> {
 pub fn openapi() -> String {
     let mut document = serde_json::to_value(document()).unwrap_or_else(|_| unreachable!("strings become JSON"));
     bound(&mut document);
+    links::add(&mut document);
     format!("{document:#}\n")
 }
 
