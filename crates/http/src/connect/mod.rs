@@ -11,7 +11,7 @@ pub(crate) use self::{
     browser_arguments::apply as apply_browser_argument,
     discovery::{list, version},
     options::{BrowserOptions, set, size},
-    parameters::asks_for_nothing,
+    parameters::{MAX_DURATION_MS, asks_for_nothing},
     start::start,
 };
 use self::{discovery::BrowserVersion, parameters::ConnectParams};

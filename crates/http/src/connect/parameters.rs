@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The longest bound of a session's whole duration: one day.
-const MAX_DURATION_MS: u32 = 86_400_000;
+pub(crate) const MAX_DURATION_MS: u32 = 86_400_000;
 
 /// The stored idle timeout of a session that ends with its connections: the shortest that there is. It counts after a
 /// restart of the server.

@@ -182,6 +182,7 @@ impl Reader {
             ("proxy", Value::Object(proxy)) if !goes_directly(proxy) => return Err(unsupported("proxy")),
             ("proxy", Value::Object(_)) => {}
             (OURS, Value::Object(members)) => self.ours(members)?,
+            (OURS, _) => return Err(malformed(OURS)),
             (known, _) if ALLOWED_CAPABILITIES.contains(&known) => {
                 self.left.insert(name, value);
             }

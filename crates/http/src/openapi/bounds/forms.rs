@@ -130,6 +130,16 @@ pub(super) fn hosts(low: usize, high: usize) -> Value {
     items_of(low, high, text(1, network::MAX_PATTERN))
 }
 
+/// Host names, `*.` and a host name, addresses and networks. The schema knows neither which are public nor all rules of IPv6 addresses.
+pub(super) fn destinations(low: usize, high: usize) -> Value {
+    let byte = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
+    let v4 = format!(r"{byte}(\.{byte}){{3}}(/([0-9]|[12][0-9]|3[0-2]))?");
+    let v6 = r"\[[0-9A-Fa-f:]*:[0-9A-Fa-f:]*\]|[0-9A-Fa-f:]*:[0-9A-Fa-f:]*/[0-9]{1,3}";
+    let name = r"(\*\.)?([A-Za-z0-9_-]{1,63}\.)*[A-Za-z_][A-Za-z0-9_-]{0,62}\.?";
+    let pattern = format!("^({name}|{v4}|{v6})$");
+    items_of(low, high, json!({"pattern": pattern, "minLength": 1, "maxLength": network::MAX_PATTERN}))
+}
+
 pub(super) fn side() -> Value {
     range(1, Viewport::MAX_SIDE)
 }

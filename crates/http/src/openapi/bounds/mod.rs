@@ -25,9 +25,9 @@ use serde_json::{Value, json};
 
 use forms::{
     ABSOLUTE_PATH, ALLOWED_DOMAIN, ANY_URL, BASE32, BASE64, BYPASS_HOST, HEADER_NAME, HOST_NAME, HTTP_URL, LABEL,
-    NO_NUL, OCTAL_MODE, PACKAGE_PATH, PLAIN, SLUG_OR_EMPTY, coordinate, formed, headers, held_keys, hosts, items,
-    items_of, label, label_in_path, map, memory, one_given, one_given_or_null, one_of, path, plain, range, region,
-    side, slug, tags, text,
+    NO_NUL, OCTAL_MODE, PACKAGE_PATH, PLAIN, SLUG_OR_EMPTY, coordinate, destinations, formed, headers, held_keys,
+    hosts, items, items_of, label, label_in_path, map, memory, one_given, one_given_or_null, one_of, path, plain,
+    range, region, side, slug, tags, text,
 };
 
 pub(super) use conditions::conditions;
@@ -58,11 +58,12 @@ fn sessions() -> Vec<FieldBound> {
         ("CreateBrowser", "region", region()),
         ("BrowserPoolInput", "memory", memory()),
         ("BrowserPoolInput", "region", region()),
-        ("BrowserNetworkInput", "allowed_hosts", hosts(1, network::MAX_ALLOWED_HOSTS)),
+        ("BrowserNetworkInput", "allowed_hosts", destinations(1, network::MAX_ALLOWED_HOSTS)),
         ("BrowserNetworkInput", "private_hosts", hosts(0, network::MAX_PRIVATE_HOSTS)),
         ("BrowserNetworkInput", "proxy_routes", items(0, network::MAX_PROXY_ROUTES)),
-        ("BrowserNetworkUpdate", "allowed_hosts", hosts(1, network::MAX_ALLOWED_HOSTS)),
-        ("BrowserNetworkUpdate", "mutation_id", text(1, name::MAX_LENGTH)),
+        ("BrowserNetworkUpdate", "allowed_hosts", destinations(1, network::MAX_ALLOWED_HOSTS)),
+        ("BrowserNetworkUpdate", "expected_allowlist_revision", plain(name::MAX_LENGTH)),
+        ("BrowserNetworkUpdate", "mutation_id", plain(name::MAX_LENGTH)),
         ("BrowserProxyRouteInput", "hosts", hosts(1, network::MAX_ROUTED_HOSTS)),
         ("BrowserProxySelection", "mode", one_of(&["direct", "default"])),
         ("CasementOptions", "acquire_timeout_seconds", range(0, pool::MAX_WAIT_SECONDS)),
@@ -204,6 +205,7 @@ fn apps() -> Vec<FieldBound> {
         ),
         ("UpdateInvocation", "status", one_of(&["succeeded", "failed"])),
         ("UpdateInvocation", "output", json_text()),
+        ("DeploymentForm", "region", json!({"pattern": r"^[a-z0-9-]+\.[a-z0-9_-]+$"})),
         ("DeploymentForm", "version", plain(deployment::MAX_VERSION)),
         ("DeploymentForm", "entrypoint_rel_path", formed(PACKAGE_PATH, deployment::MAX_ENTRYPOINT)),
         (

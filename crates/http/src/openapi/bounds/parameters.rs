@@ -1,7 +1,9 @@
 //! The bounds of query parameters.
 
-use casement_domain::{audit, page::Page, telemetry};
+use casement_domain::{audit, page::Page, pool, session, telemetry};
 use serde_json::{Value, json};
+
+use crate::connect::MAX_DURATION_MS;
 
 use super::forms::{DATE_TIME_OR_AGE, ID, NO_NUL, OCTAL_MODE, SIZE, STORE_URL, formed, items_of, one_of, path, range};
 
@@ -18,6 +20,8 @@ pub(in crate::openapi) fn parameters() -> Vec<(&'static str, Value)> {
     let number = json!({"minimum": 0, "format": null});
     vec![
         ("viewport", json!({"pattern": SIZE})),
+        ("acquire_timeout_seconds", range(0, pool::MAX_WAIT_SECONDS)),
+        ("timeout_seconds", range(session::MIN_TIMEOUT_SECONDS.into(), session::MAX_TIMEOUT_SECONDS)),
         ("limit", range(1, Page::MAX_LIMIT)),
         ("offset", number),
         ("since", moment()),
@@ -57,6 +61,9 @@ pub(in crate::openapi) fn operation_parameters() -> Vec<(&'static str, &'static 
         ("export_audit_chunk", "end", json!({"format": "date-time"})),
         ("download_profile", "version", json!({"pattern": format!("^$|{ID}")})),
         ("download_profile", "format", one_of(&["tar.zst", "tar"])),
+        ("get_connect_version", "timeout", range(1, MAX_DURATION_MS)),
+        ("connect_browser", "timeout", range(1, MAX_DURATION_MS)),
+        ("connect_webdriver", "timeout", range(1, MAX_DURATION_MS)),
         ("export_audit_chunk", "format", one_of(&["jsonl", "jsonl.gz"])),
         ("extension_from_web_store", "url", json!({"pattern": STORE_URL})),
         ("list_telemetry_events", "category", json!({"items": {"enum": categories}})),
