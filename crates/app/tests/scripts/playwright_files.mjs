@@ -29,6 +29,8 @@ fs.mkdirSync('folder', { recursive: true });
 fs.writeFileSync('folder/notes.txt', 'a note');
 await page.setInputFiles('input >> nth=0', path.resolve('folder/notes.txt'));
 const note = await page.evaluate(async () => document.querySelector('input').files[0].text());
-const folder = await refusal(() => page.setInputFiles('#folder', path.resolve('folder')));
+// `page.setInputFiles` would repeat the refused command until its timeout; an element's does not.
+const input = await page.$('#folder');
+const folder = await refusal(() => input.setInputFiles(path.resolve('folder')));
 await browser.close();
 console.log(JSON.stringify({ downloads, note, folder }));
