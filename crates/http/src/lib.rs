@@ -69,6 +69,7 @@ mod script;
 mod selenium_files;
 mod server;
 mod session;
+mod session_files;
 mod session_log;
 mod spool;
 mod sse;

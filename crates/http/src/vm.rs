@@ -18,11 +18,12 @@ use crate::{
     error::{ApiError, Code},
     fs::{MAX_UPLOAD, upload_response},
     live_view::{self, Access, LiveView, PageDialogs, WholeDisplay},
-    relay::{BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, RelayObserver},
+    relay::{BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, RelayObserver, SessionFiles},
     replay,
     request::{ActiveSession, LiveOperator, LiveViewer, Request, SessionCredential, WebDriverClient},
     selenium_files::FileCommand,
     session::Urls,
+    session_files::FilesOfSession,
     telemetry::{Connection, Kind},
     token::Permission,
     webdriver::{BidiRelay, ClassicRequest, ClassicResponse, CommandKind, MAX_BODY_BYTES, WebDriverSessionId, forward},
@@ -43,6 +44,7 @@ struct ConnectionContext {
     request: HttpRequest,
     payload: Payload,
     end: EndSignal,
+    files: std::sync::Arc<dyn SessionFiles>,
     observer: Option<Box<dyn RelayObserver>>,
     guard: Box<dyn Any>,
 }
@@ -61,6 +63,7 @@ impl ConnectionContext {
         let observer = connection.map(|connection| Box::new(connection) as Box<dyn RelayObserver>);
         let connector = request.services().session_connector.connector(browser);
         let (webdriver_url, view_url) = (urls.webdriver().parse().map_err(ApiError::internal)?, urls.watching());
+        let files = std::sync::Arc::new(FilesOfSession::new(request.services().files.clone(), session.clone()));
         let (http, payload, access) = request.into_parts();
         Ok(Self {
             connector,
@@ -70,6 +73,7 @@ impl ConnectionContext {
             request: http,
             payload,
             end: access.end,
+            files,
             observer,
             guard: Box::new(Open { _activity: activity, _registered: access.registered }),
         })
@@ -77,8 +81,8 @@ impl ConnectionContext {
 
     async fn relay(self, channel: Channel, path: String, client: &ClientHandshake) -> Answer {
         let upstream = self.connector.dial(channel).await?;
-        let Self { end, observer, guard, .. } = self;
-        let relay = Relay { channel, path, end, limits: Limits::default(), observer, guard };
+        let Self { end, files, observer, guard, .. } = self;
+        let relay = Relay { channel, path, end, limits: Limits::default(), files: Some(files), observer, guard };
         Ok(relay.open(client, self.payload, upstream).await?)
     }
 }
@@ -117,6 +121,7 @@ pub(crate) async fn open_bidi(request: Request<ActiveSession>, client: &ClientHa
         webdriver_url: context.webdriver_url,
         end: context.end,
         limits: Limits::default(),
+        files: Some(context.files),
         observer: context.observer,
         guard: context.guard,
     };

@@ -40,3 +40,31 @@ fn two_playwright_clients_share_one_browser() -> anyhow::Result<()> {
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     Ok(())
 }
+
+#[test]
+fn files_of_a_playwright_elsewhere_cross_or_fail_with_the_way_that_works() -> anyhow::Result<()> {
+    let Shared { server, .. } = Shared::get();
+    for headless in [true, false] {
+        let session = server.create(&json!({ "headless": headless, "timeout_seconds": 600 }))?;
+
+        let script = "crates/app/tests/scripts/playwright_files.mjs";
+        let saw = Clients::find()?.run(server, script, &[session.text("cdp_ws_url")])?.json()?;
+
+        let downloads = &saw["downloads"];
+        assert_eq!((&downloads["name"], &downloads["failure"]), (&json!("report.csv"), &json!(null)));
+        assert_eq!(downloads["saved"], json!(false));
+        for call in ["saveAs", "stream"] {
+            let error = downloads[call]["error"].as_str().unwrap_or_default();
+            assert!(error.contains("in the session below /home/casement/downloads"), "{call}: {downloads}");
+        }
+        let path = "/home/casement/downloads/report.csv";
+        let read = server.get(&format!("/browsers/{}/fs/read_file?path={path}", session.id()))?.expect(200)?;
+        assert_eq!(read.text(), "month,total");
+
+        assert_eq!(saw["note"], "a note", "a file of the client crosses");
+        let folder = saw["folder"]["error"].as_str().unwrap_or_default();
+        assert!(folder.contains("does not exist in the session: upload it with POST"), "{saw}");
+        server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    }
+    Ok(())
+}

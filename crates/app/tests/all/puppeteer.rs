@@ -1,5 +1,6 @@
 //! Tests of Puppeteer over `cdp_ws_url`, and over `webdriver_ws_url` with WebDriver BiDi.
 
+use casement_test_support::program::http::Request;
 use casement_test_support::program::{Cdp, Clients, Server, Session, Shared};
 use serde_json::{Value, json};
 
@@ -74,4 +75,29 @@ fn capabilities_over_bidi_choose_neither_program_nor_arguments() -> anyhow::Resu
     assert_eq!(run.json()?, saw(&session)?, "the client drives the session's own browser");
     assert_nothing_evil_runs(server, &session)?;
     still_there(server, &session)
+}
+
+#[test]
+fn a_file_of_the_clients_machine_is_refused_and_one_of_the_session_is_given() -> anyhow::Result<()> {
+    let Shared { server, .. } = Shared::get();
+    for (field, protocol) in [("cdp_ws_url", "cdp"), ("webdriver_ws_url", "webDriverBiDi")] {
+        let session = server.headless()?;
+        let write = format!("/browsers/{}/fs/write_file?path=/tmp/inside.txt", session.id());
+        let mut request = Request::new("PUT", &write).bearer(server.key());
+        request.body = Some(b"of the session".to_vec());
+        request.send(server.address())?.expect(204)?;
+
+        let arguments = [session.text(field), protocol, "/tmp/inside.txt"];
+        let script = "crates/app/tests/scripts/puppeteer_files.mjs";
+        let saw = Clients::find()?.run(server, script, &arguments)?.json()?;
+
+        let refused = saw["refused"].as_str().unwrap_or_default();
+        assert!(
+            refused.contains("outside.txt does not exist in the session: upload it with POST"),
+            "{protocol}: {saw}"
+        );
+        assert_eq!((&saw["count"], &saw["text"]), (&json!(0), &json!("of the session")), "{protocol}");
+        server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    }
+    Ok(())
 }

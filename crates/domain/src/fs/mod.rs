@@ -6,8 +6,8 @@ mod service;
 
 pub use model::MAX_PRINCIPAL;
 pub use model::{
-    AbsolutePath, Change, ChangeKind, Entry, FileMode, MAX_PATH_BYTES, NewDirectory, NewMove, NewPermissions, NewWatch,
-    Upload, WatchId,
+    AbsolutePath, Change, ChangeKind, DOWNLOADS, Entry, FileMode, MAX_PATH_BYTES, NewDirectory, NewMove,
+    NewPermissions, NewWatch, Upload, WatchId,
 };
 #[cfg(feature = "mocks")]
 pub use ports::MockFileMachine;

@@ -11,6 +11,8 @@ use crate::text_enum::text_enum;
 
 /// The maximum length of a path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
+/// The directory in a session into which pages download.
+pub const DOWNLOADS: &str = "/home/casement/downloads";
 /// The maximum length of the name of a user or group, in characters.
 pub const MAX_PRINCIPAL: usize = 64;
 

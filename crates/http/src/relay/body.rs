@@ -16,7 +16,7 @@ use futures_util::{Stream, StreamExt as _};
 use tokio::{io::AsyncWrite, time::Sleep};
 use tokio_util::io::poll_read_buf;
 
-use super::{ByteCounter, CloseReason, FrameTracker, Limits, Upstream, client_frames::ClientFrames};
+use super::{ByteCounter, CloseReason, FileCommands, FrameTracker, Limits, Upstream, client_frames::ClientFrames};
 
 /// The number of bytes that are read from the upstream at once. With actix's own buffers, it bounds the memory of a
 /// relay.
@@ -54,6 +54,9 @@ enum State {
 pub(crate) struct RelayBody {
     payload: web::Payload,
     upstream: Upstream,
+    /// The bytes of the client that were read before the relay started.
+    unread: Bytes,
+    files: Option<FileCommands>,
     to_upstream: VecDeque<Bytes>,
     buffer: BytesMut,
     from_client: ClientFrames,
@@ -87,15 +90,15 @@ impl RelayBody {
         counter: ByteCounter,
         guard: Box<dyn Any>,
     ) -> Self {
-        let (mut from_client, mut to_upstream) = (ClientFrames::new(limits.max_client_message_bytes), VecDeque::new());
-        from_client.pass(&unread.from_client.freeze(), &mut to_upstream);
         let initial_messages = counter.messages();
         Self {
             payload,
             upstream,
-            to_upstream,
+            unread: unread.from_client.freeze(),
+            files: None,
+            to_upstream: VecDeque::new(),
             buffer: unread.from_upstream,
-            from_client,
+            from_client: ClientFrames::new(limits.max_client_message_bytes),
             from_upstream: FrameTracker::new(u64::MAX),
             ending,
             state: State::Open,
@@ -105,6 +108,11 @@ impl RelayBody {
             initial_messages,
             _guard: guard,
         }
+    }
+
+    /// Looks at the commands of the client that name files.
+    pub(crate) fn with(self, files: Option<FileCommands>) -> Self {
+        Self { files, ..self }
     }
 
     /// Ends the relay, with a close frame if the client's side is between two frames.
@@ -166,35 +174,63 @@ impl RelayBody {
             if let Some(reason) = self.from_client.violation() {
                 return ClientPoll::Refused(reason);
             }
-            match self.payload.poll_next_unpin(cx) {
-                Poll::Ready(Some(Ok(chunk))) => {
-                    self.from_client.pass(&chunk, &mut self.to_upstream);
-                    self.counter.count_from_client(chunk.len());
+            match self.poll_client(cx) {
+                Poll::Ready(Some(bytes)) => {
+                    self.from_client.pass(&bytes, &mut self.to_upstream);
                     self.update_message_count();
                 }
-                Poll::Ready(_) => return ClientPoll::ClientEnded,
+                Poll::Ready(None) => return ClientPoll::ClientEnded,
                 Poll::Pending => return ClientPoll::Pending,
             }
         }
     }
 
-    fn pump_upstream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if self.buffer.is_empty() {
-            if self.buffer.capacity() < CHUNK_BYTES / 4 {
-                self.buffer.reserve(CHUNK_BYTES);
+    /// Returns the next bytes of the client that may be forwarded; `None` at the end of the client's side.
+    fn poll_client(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            if let Some(files) = &mut self.files
+                && let Some(bytes) = ready!(files.poll_next(cx))
+            {
+                return Poll::Ready(Some(bytes));
             }
-            match poll_read_buf(Pin::new(&mut self.upstream), cx, &mut self.buffer) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(_) => return Poll::Ready(None),
+            let chunk = if self.unread.is_empty() {
+                let Some(Ok(chunk)) = ready!(self.payload.poll_next_unpin(cx)) else { return Poll::Ready(None) };
+                self.counter.count_from_client(chunk.len());
+                chunk
+            } else {
+                std::mem::take(&mut self.unread)
+            };
+            match &mut self.files {
+                Some(files) => files.feed(chunk),
+                None => return Poll::Ready(Some(chunk)),
             }
         }
-        let chunk = self.buffer.split().freeze();
-        // No limit applies in this direction, because nothing is buffered.
-        let _ = self.from_upstream.feed(&chunk);
-        self.counter.count_to_client(chunk.len());
-        self.update_message_count();
-        Poll::Ready(Some(chunk))
+    }
+
+    fn pump_upstream(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            if let Some(chunk) = self.take_for_client() {
+                // No limit applies in this direction, because nothing is buffered.
+                let _ = self.from_upstream.feed(&chunk);
+                self.counter.count_to_client(chunk.len());
+                self.update_message_count();
+                return Poll::Ready(Some(chunk));
+            }
+            if self.buffer.capacity() - self.buffer.len() < CHUNK_BYTES / 4 {
+                self.buffer.reserve(CHUNK_BYTES);
+            }
+            match ready!(poll_read_buf(Pin::new(&mut self.upstream), cx, &mut self.buffer)) {
+                Ok(1..) => {}
+                _ => return Poll::Ready(None),
+            }
+        }
+    }
+
+    fn take_for_client(&mut self) -> Option<Bytes> {
+        match &mut self.files {
+            Some(files) => files.take_for_client(&mut self.buffer, &self.from_upstream),
+            None => (!self.buffer.is_empty()).then(|| self.buffer.split().freeze()),
+        }
     }
 
     /// Handles the end of the upstream, which is regular after a close frame of either side.

@@ -12,12 +12,13 @@ mod close;
 mod delivery_receipt;
 mod delivery_report;
 mod exchange;
+mod files;
 mod handshake;
 mod socket;
 mod upstream;
 pub(crate) mod wire;
 
-use std::{any::Any, time::Duration};
+use std::{any::Any, sync::Arc, time::Duration};
 
 use actix_web::{HttpResponse, web};
 use async_trait::async_trait;
@@ -28,6 +29,7 @@ pub use self::{
     close::{CloseReason, EndSender, EndSignal, end_signal},
     delivery_receipt::DeliveryReceipt,
     delivery_report::DeliveryReport,
+    files::SessionFiles,
     handshake::{BadHandshake, ClientHandshake},
     socket::prepare_connection,
     wire::{FrameTracker, TooLong},
@@ -37,6 +39,7 @@ pub(crate) use self::{
     body::{Ending, RelayBody, UnreadBytes},
     byte_counter::ByteCounter,
     exchange::exchange,
+    files::FileCommands,
     handshake::upgrade_upstream,
     socket::STALL_TIMEOUT,
     upstream::Upstream,
@@ -156,6 +159,8 @@ pub struct Relay {
     pub end: EndSignal,
     /// The bounds of the relay.
     pub limits: Limits,
+    /// The files of the session, for the commands that name some. Default: commands are not looked at.
+    pub files: Option<Arc<dyn SessionFiles>>,
     /// Observes the opening and the end of the relay.
     pub observer: Option<Box<dyn RelayObserver>>,
     /// Dropped when the relay ends; keeps the session from counting as idle.
@@ -164,7 +169,7 @@ pub struct Relay {
 
 impl Relay {
     /// Performs the handshake with `upstream`, then accepts the client's. After that, bytes are forwarded; payloads are
-    /// not parsed.
+    /// not parsed, except the commands that name files.
     ///
     /// # Errors
     /// [`RelayError`] if the upstream's handshake fails; no response was sent to the client yet.
@@ -183,7 +188,8 @@ impl Relay {
         let counter = ByteCounter::open(self.channel.label(), client.backlog(), self.observer);
         let ending = Ending { session_end: self.end.boxed(), default_reason: self.channel.default_close_reason() };
         let unread = UnreadBytes { from_client: Default::default(), from_upstream };
-        let body = RelayBody::new(payload, upstream, unread, ending, self.limits, counter, self.guard);
+        let files = self.files.map(|files| FileCommands::new(self.channel, files));
+        let body = RelayBody::new(payload, upstream, unread, ending, self.limits, counter, self.guard).with(files);
         Ok(client.accept().streaming(body))
     }
 }

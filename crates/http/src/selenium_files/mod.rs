@@ -8,7 +8,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::{Bytes, BytesMut};
 use casement_domain::{
     field::FieldCode,
-    fs::{Entry, Files, NewDirectory},
+    fs::{DOWNLOADS, Entry, Files, NewDirectory},
     session::Session,
     session_operation::OperationError,
 };
@@ -28,9 +28,8 @@ const MAX_TRANSFERS: usize = 4;
 static TRANSFERS: Semaphore = Semaphore::const_new(MAX_TRANSFERS);
 /// The maximum number of downloads that are listed.
 const MAX_LISTED: usize = 1000;
-/// The directories inside a session.
+/// The directory of uploads inside a session.
 const UPLOADS: &str = "/home/casement/uploads";
-const DOWNLOADS: &str = "/home/casement/downloads";
 /// The end of the name of a download that still runs.
 const UNFINISHED: &str = ".crdownload";
 

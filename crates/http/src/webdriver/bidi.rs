@@ -1,6 +1,6 @@
 //! BiDi connections without a classic session. Messages are parsed until a `session.new` was bound *and* chromedriver
 //! accepted it; after a refused one the connection is still unbound, so further messages are parsed. After that, bytes
-//! are forwarded unparsed.
+//! are forwarded unparsed, except the commands that name files.
 
 use std::{
     any::Any,
@@ -8,6 +8,7 @@ use std::{
     future::poll_fn,
     io,
     pin::{Pin, pin},
+    sync::Arc,
     task::Poll,
     time::Duration,
 };
@@ -26,8 +27,8 @@ use super::{
     public_url,
 };
 use crate::relay::{
-    ByteCounter, Channel, ClientHandshake, CloseReason, EndSignal, Ending, Limits, RelayBody, RelayError,
-    RelayObserver, UnreadBytes, Upstream, WEBDRIVER_HOST, upgrade_upstream, wire,
+    ByteCounter, Channel, ClientHandshake, CloseReason, EndSignal, Ending, FileCommands, Limits, RelayBody, RelayError,
+    RelayObserver, SessionFiles, UnreadBytes, Upstream, WEBDRIVER_HOST, upgrade_upstream, wire,
 };
 
 /// The maximum size of a message before the session is bound, in bytes.
@@ -48,6 +49,8 @@ pub struct BidiRelay {
     pub end: EndSignal,
     /// The bounds of the relay once it is bound.
     pub limits: Limits,
+    /// The files of the session, for the commands that name some. Default: commands are not looked at.
+    pub files: Option<Arc<dyn SessionFiles>>,
     /// Observes the opening and the end of the relay.
     pub observer: Option<Box<dyn RelayObserver>>,
     /// Dropped when the relay ends.
@@ -79,6 +82,7 @@ impl BidiRelay {
             steps: VecDeque::new(),
             webdriver_url: self.webdriver_url,
             limits: self.limits,
+            files: self.files.map(|files| FileCommands::new(Channel::WebDriver, files)),
             counter: ByteCounter::open(Channel::WebDriver.label(), client.backlog(), self.observer),
             guard: self.guard,
         };
@@ -138,6 +142,7 @@ struct Binding {
     steps: VecDeque<Step>,
     webdriver_url: Url,
     limits: Limits,
+    files: Option<FileCommands>,
     counter: ByteCounter,
     guard: Box<dyn Any>,
 }
@@ -276,6 +281,7 @@ impl Binding {
     fn bound(self) -> RelayBody {
         let unread = UnreadBytes { from_client: self.client.buffer, from_upstream: self.chromedriver.buffer };
         RelayBody::new(self.payload, self.upstream, unread, self.ending, self.limits, self.counter, self.guard)
+            .with(self.files)
     }
 }
 

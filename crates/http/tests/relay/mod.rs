@@ -7,6 +7,7 @@ mod capabilities;
 mod disconnect;
 mod display;
 mod endings;
+mod files;
 mod live_view;
 mod pressure;
 mod support;

@@ -16,7 +16,7 @@ use casement_http::{
     live_view::{Access, LiveView, PageDialogs, WholeDisplay},
     relay::{
         BrowserConnector, Channel, ClientHandshake, CloseReason, ConnectorError, EndSender, Limits, Relay,
-        RelayObserver, end_signal, prepare_connection,
+        RelayObserver, SessionFiles, end_signal, prepare_connection,
     },
     webdriver::{BidiRelay, ClassicRequest, forward},
 };
@@ -93,6 +93,17 @@ impl BrowserConnector for UpstreamConnector {
 
     async fn cdp_path(&self) -> Result<String, ConnectorError> {
         Ok("/devtools/browser/1".to_owned())
+    }
+}
+
+/// A session that has the files below `/tmp`, and no others.
+struct OnlyTemporary;
+
+#[async_trait]
+impl SessionFiles for OnlyTemporary {
+    async fn first_missing(&self, paths: Vec<String>) -> Option<String> {
+        tokio::task::yield_now().await;
+        paths.into_iter().find(|path| !path.starts_with("/tmp/"))
     }
 }
 
@@ -183,6 +194,7 @@ async fn cdp(request: HttpRequest, payload: web::Payload, shared: web::Data<Shar
         path: UpstreamConnector(shared.upstream).cdp_path().await.unwrap(),
         end: shared.end.signal(),
         limits: shared.limits,
+        files: Some(Arc::new(OnlyTemporary)),
         observer: None,
         guard: Guard::new(&shared.open),
     };
@@ -195,6 +207,7 @@ async fn bidi(request: HttpRequest, payload: web::Payload, shared: web::Data<Sha
         webdriver_url: public_url(),
         end: shared.end.signal(),
         limits: shared.limits,
+        files: Some(Arc::new(OnlyTemporary)),
         observer: Some(Box::new(EndObserver(shared.ended.clone()))),
         guard: Guard::new(&shared.open),
     };

@@ -1,0 +1,144 @@
+//! Files that a client names in a connection.
+//!
+//! Paths in commands are those of the session, and a client on another machine usually means its own. Chromium accepts a
+//! path that does not exist, and the page gets an empty file. So the relay looks for the commands that name files, and
+//! refuses them if the session has no such file. Everything else passes as it is.
+
+mod command;
+mod download_events;
+mod scanner;
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+
+use self::{
+    command::{Command, SetFiles},
+    download_events::{Cut, cut, take_event},
+    scanner::{Message, MessageScanner, Part},
+};
+use super::{Channel, FrameTracker, wire};
+
+/// The files of one session.
+#[async_trait]
+pub trait SessionFiles: Send + Sync {
+    /// Returns the first of `paths` at which the session has nothing, or nothing that its browser can reach; `None` if
+    /// there is none, or if it cannot be found out now.
+    async fn first_missing(&self, paths: Vec<String>) -> Option<String>;
+}
+
+/// The look at the commands of one client that name files.
+pub(crate) struct FileCommands {
+    channel: Channel,
+    files: Arc<dyn SessionFiles>,
+    scanner: MessageScanner,
+    parts: VecDeque<Part>,
+    check: Option<Check>,
+    /// The response to a refused command. Until it is sent, no further message of the client is handled.
+    response: Option<Bytes>,
+    marks_downloads: bool,
+}
+
+/// A command whose paths are looked up. Until it is done, no further message of the client is handled.
+struct Check {
+    raw: Bytes,
+    command: SetFiles,
+    missing: Pin<Box<dyn Future<Output = Option<String>>>>,
+}
+
+impl FileCommands {
+    pub(crate) fn new(channel: Channel, files: Arc<dyn SessionFiles>) -> Self {
+        Self {
+            channel,
+            files,
+            scanner: MessageScanner::new(command::words(channel)),
+            parts: VecDeque::new(),
+            check: None,
+            response: None,
+            marks_downloads: false,
+        }
+    }
+
+    /// Takes the next bytes of the client.
+    pub(crate) fn feed(&mut self, chunk: Bytes) {
+        self.scanner.scan(chunk, &mut self.parts);
+    }
+
+    /// Returns the next bytes for the browser; `None` if more bytes of the client are needed.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            if self.response.is_some() {
+                // The connection polls again when it has taken the response.
+                return Poll::Pending;
+            }
+            if let Some(check) = &mut self.check {
+                let missing = ready!(check.missing.as_mut().poll(cx));
+                match (self.check.take(), missing) {
+                    (Some(check), Some(path)) => {
+                        let refusal = check.command.refusal(&path);
+                        self.response = Some(wire::encode(wire::TEXT, refusal.as_bytes(), None));
+                    }
+                    (check, _) => return Poll::Ready(check.map(|check| check.raw)),
+                }
+                continue;
+            }
+            match self.parts.pop_front() {
+                None => return Poll::Ready(None),
+                Some(Part::Bytes(bytes)) => return Poll::Ready(Some(bytes)),
+                Some(Part::Message(message)) => {
+                    if let Some(bytes) = self.handle(message) {
+                        return Poll::Ready(Some(bytes));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the bytes for the browser, or begins a check.
+    fn handle(&mut self, message: Message) -> Option<Bytes> {
+        match Command::parse(self.channel, &message.text) {
+            Command::SetFiles(command) => {
+                let (files, paths) = (self.files.clone(), command.paths.clone());
+                let missing = Box::pin(async move { files.first_missing(paths).await });
+                self.check = Some(Check { raw: message.raw, command, missing });
+                None
+            }
+            Command::PlaywrightDownloads(replacement) => {
+                self.marks_downloads = true;
+                Some(message.replaced_by(&replacement))
+            }
+            Command::CancelDownload(replacement) => Some(message.replaced_by(&replacement)),
+            Command::Other => Some(message.raw),
+        }
+    }
+
+    /// Takes the next bytes for the client: a response of its own between two frames, or bytes of the browser from the
+    /// beginning of `buffer`. `None` if more bytes of the browser are needed.
+    pub(crate) fn take_for_client(&mut self, buffer: &mut BytesMut, tracker: &FrameTracker) -> Option<Bytes> {
+        if tracker.between_frames() && self.response.is_some() {
+            return self.response.take();
+        }
+        if buffer.is_empty() {
+            return None;
+        }
+        let rest = tracker.rest_of_frame(buffer);
+        if self.response.is_some() {
+            return Some(buffer.split_to(rest).freeze());
+        }
+        if !self.marks_downloads {
+            return Some(buffer.split().freeze());
+        }
+        match cut(buffer, rest) {
+            Cut::Bytes(length) => Some(buffer.split_to(length).freeze()),
+            Cut::Event => Some(take_event(buffer)),
+            Cut::Nothing => None,
+        }
+    }
+}

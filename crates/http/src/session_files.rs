@@ -1,0 +1,47 @@
+//! The files of a session, for the relays of its connections.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use casement_domain::{fs::Files, session::Session, session_operation::OperationError};
+
+use crate::relay::SessionFiles;
+
+/// The maximum time for which a command of a client waits for the look at its paths.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The files of one session.
+pub(crate) struct FilesOfSession {
+    files: Files,
+    session: Session,
+}
+
+impl FilesOfSession {
+    pub(crate) fn new(files: Files, session: Session) -> Self {
+        Self { files, session }
+    }
+
+    /// Returns whether nothing is at `path`, or nothing that the browser can reach. A relative path, also one of
+    /// Windows, leads nowhere.
+    async fn is_missing(&self, path: &str) -> bool {
+        use OperationError::{Forbidden, Invalid, Missing};
+        let looked = self.files.info(&self.session, Some(path.to_owned())).await;
+        matches!(looked, Err(Missing(_) | Invalid(_) | Forbidden(_)))
+    }
+}
+
+#[async_trait]
+impl SessionFiles for FilesOfSession {
+    async fn first_missing(&self, paths: Vec<String>) -> Option<String> {
+        let look = async {
+            for path in paths {
+                // Chromium reads an empty path as no file.
+                if !path.is_empty() && self.is_missing(&path).await {
+                    return Some(path);
+                }
+            }
+            None
+        };
+        tokio::time::timeout(LOOK_TIMEOUT, look).await.unwrap_or_default()
+    }
+}
