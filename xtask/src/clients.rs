@@ -9,13 +9,20 @@ use anyhow::{Context, Result};
 
 use crate::{step, workspace};
 
-const LOCKS: &[&str] =
-    &["requirements.txt", "requirements-newest.txt", "requirements-fuzzer.txt", "package.json", "package-lock.json"];
+const LOCKS: &[&str] = &[
+    "requirements.txt",
+    "requirements-newest.txt",
+    "requirements-fuzzer.txt",
+    "requirements-store.txt",
+    "package.json",
+    "package-lock.json",
+];
 /// The Python environments, with the files that list their packages.
 const ENVIRONMENTS: &[(&str, &str)] = &[
     ("venv", "requirements.txt"),
     ("venv-newest", "requirements-newest.txt"),
     ("venv-fuzzer", "requirements-fuzzer.txt"),
+    ("venv-store", "requirements-store.txt"),
 ];
 
 /// Returns the folder of the clients: `venv/bin/python`, `venv-newest/bin/python` and `node_modules`. Installs them if a lock file has changed.

@@ -2,6 +2,7 @@
 
 mod app_runtime;
 mod apps;
+mod audit_export;
 mod backup;
 mod browser_connector;
 mod browser_policy;

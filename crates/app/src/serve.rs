@@ -178,7 +178,7 @@ impl Running {
         infrastructure.adopt_browsers(&services.sessions).await?;
         let has_default_pool = begin(settings, data_dir, &infrastructure, &services).await?;
         let (checked_pools, pool_fill_progress) = PoolFillProgress::begin(infrastructure.rows.pools.clone()).await?;
-        let cases = UseCases::new(&infrastructure, &services, settings, data_dir);
+        let cases = UseCases::new(&infrastructure, &services, settings, data_dir)?;
         let http_services = cases.services(&infrastructure, &services, store, data_dir, &metrics)?;
         let config = config(settings, data_dir, &infrastructure, certificate.clone());
         let server = casement_http::serve(config, http_services, listener)?;

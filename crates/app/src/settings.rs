@@ -1,5 +1,6 @@
 //! The settings of the program: flags, variables of the same name, or a file.
 
+mod audit_export;
 mod browsers;
 mod keys;
 mod serve;
@@ -13,6 +14,7 @@ use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, S
 use clap_complete::Shell;
 use secrecy::SecretString;
 
+pub(crate) use self::audit_export::AuditExportSettings;
 pub(crate) use self::keys::KeysCommand;
 pub(crate) use self::serve::{AppSettings, BuildSettings, LimitSettings, ServeSettings, TelemetryUrls};
 use crate::config_file;

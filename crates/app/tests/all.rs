@@ -12,6 +12,7 @@ mod all {
     mod apps_git;
     mod apps_killed;
     mod apps_uploads;
+    mod audit_export;
     mod audit_whole;
     mod backup;
     mod bad_database;

@@ -1,5 +1,9 @@
-//! Tests of blobs on a disk.
+//! Tests of blobs on a disk, and of buckets.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod all {
+    mod buckets;
+}
 
 use std::time::Duration;
 

@@ -193,6 +193,19 @@ pub(crate) const RESOURCES: &[Resource] = &[
         verbs: &[verb("list", "list_audit_records"), verb("export", "export_audit_chunk")],
     },
     Resource {
+        name: "audit-destinations",
+        about: "Manage the buckets to which audit records are exported",
+        columns: &["id", "bucket", "prefix", "status", "consecutive_failures", "last_error", "last_success_at"],
+        verbs: &[
+            verb("list", "list_audit_destinations"),
+            verb("get", "get_audit_destination"),
+            verb("create", "create_audit_destination"),
+            verb("update", "update_audit_destination"),
+            several("delete", "delete_audit_destination"),
+            verb("test", "test_audit_destination"),
+        ],
+    },
+    Resource {
         name: "extensions",
         about: "Upload, list and delete Chromium extensions",
         columns: &["id", "name", "size_bytes", "last_used_at", "created_at"],

@@ -90,6 +90,7 @@ id!(/** The identifier of a user, the creator of an API key. */ UserId);
 id!(/** The identifier of a project. */ ProjectId);
 id!(/** The identifier of an API key. */ ApiKeyId);
 id!(/** The identifier of an audit record. */ AuditRecordId);
+id!(/** The identifier of an audit destination. */ AuditDestinationId);
 id!(/** The identifier of one run of a node's server process. */ NodeRunId);
 id!(/** The identifier of a session: one caller's use of one browser. */ SessionId);
 id!(/** The identifier of a replay: the recorded video of a session. */ ReplayId);

@@ -13,6 +13,7 @@
 pub mod access;
 pub mod api_key;
 pub mod audit;
+pub mod audit_destination;
 pub mod auth_connection;
 pub mod backoff;
 pub mod blob;
@@ -62,9 +63,9 @@ pub mod webmcp;
 pub use clock::{Clock, Entropy, FirstSeen, IdSource, MonotonicClock, MonotonicTime};
 pub use error::{InUse, NameTaken, NotFound, UseCaseError};
 pub use ids::{
-    ApiKeyId, AppVersionId, AuditRecordId, AuthConnectionId, AuthFlowId, BadId, BrowserId, CredentialId,
-    CredentialProviderId, DeploymentId, ExtensionId, InvocationId, NodeId, NodeRunId, OrganizationId, PoolId,
-    ProcessId, ProfileId, ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId, TelemetryDestinationId, TicketId,
-    UserId,
+    ApiKeyId, AppVersionId, AuditDestinationId, AuditRecordId, AuthConnectionId, AuthFlowId, BadId, BrowserId,
+    CredentialId, CredentialProviderId, DeploymentId, ExtensionId, InvocationId, NodeId, NodeRunId, OrganizationId,
+    PoolId, ProcessId, ProfileId, ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId, TelemetryDestinationId,
+    TicketId, UserId,
 };
 pub use store_error::{Replaced, StoreError};

@@ -10,6 +10,7 @@ mod accept;
 mod answer;
 mod api_key;
 mod audit;
+mod audit_destination;
 mod auth_connection;
 mod auth_context;
 mod body;
@@ -89,6 +90,7 @@ pub mod webdriver;
 mod webmcp;
 
 pub use self::{
+    audit::write_line,
     connections::{ConnectionRegistry, Registration},
     cors::{BadOrigin, Origin},
     error::{ApiError, Code},

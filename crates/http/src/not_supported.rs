@@ -47,19 +47,6 @@ const FIELDS: &[Parameter] = &[
 /// The operations of clients that this server does not have: their paths with the methods and names of the operations.
 const OPERATIONS: &[(&str, &[(&str, &str)])] = &[
     (
-        "/audit-logs/export/destinations",
-        &[("POST", "audit_logs.export_destinations.create"), ("GET", "audit_logs.export_destinations.list")],
-    ),
-    (
-        "/audit-logs/export/destinations/{}",
-        &[
-            ("GET", "audit_logs.export_destinations.retrieve"),
-            ("PATCH", "audit_logs.export_destinations.update"),
-            ("DELETE", "audit_logs.export_destinations.delete"),
-        ],
-    ),
-    ("/audit-logs/export/destinations/{}/test", &[("POST", "audit_logs.export_destinations.test")]),
-    (
         "/browsers/{}/webmcp/custom-tools",
         &[("POST", "browsers.webmcp.custom_tools.add"), ("GET", "browsers.webmcp.custom_tools.list")],
     ),

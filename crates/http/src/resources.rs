@@ -1,13 +1,14 @@
 //! The resources of the API.
 
 use crate::{
-    api_key, audit, auth_connection, auth_context, computer, connect, credential, credential_provider, curl,
-    deployment, entitlements, extension, fs, invocation, operation::Operations, operational, pool, process, profile,
-    project, proxy, repl, replay, script, session, session_log, telemetry, telemetry_destination, wd_hub, webmcp,
+    api_key, audit, audit_destination, auth_connection, auth_context, computer, connect, credential,
+    credential_provider, curl, deployment, entitlements, extension, fs, invocation, operation::Operations, operational,
+    pool, process, profile, project, proxy, repl, replay, script, session, session_log, telemetry,
+    telemetry_destination, wd_hub, webmcp,
 };
 
 /// The functions that declare the operations of each resource.
-const RESOURCES: [fn(&mut Operations); 29] = [
+const RESOURCES: [fn(&mut Operations); 30] = [
     session::operations,
     connect::operations,
     wd_hub::operations,
@@ -36,6 +37,7 @@ const RESOURCES: [fn(&mut Operations); 29] = [
     project::operations,
     entitlements::operations,
     audit::operations,
+    audit_destination::operations,
     operational::operations,
 ];
 

@@ -8,6 +8,7 @@ use casement_domain::{
     access::Access,
     api_key::{ApiKeys, KeyAdministration},
     audit::{AuditLogs, AuditTrail},
+    audit_destination::AuditDestinations,
     auth_connection::AuthConnections,
     computer::Computers,
     credential::Credentials,
@@ -136,6 +137,8 @@ pub struct Services {
     pub leases: Leases,
     /// Reads audit records.
     pub audit: AuditLogs,
+    /// The buckets to which audit records are exported.
+    pub audit_destinations: AuditDestinations,
     /// Writes audit records.
     pub trail: Arc<dyn AuditTrail>,
     /// Files of sessions.

@@ -73,6 +73,12 @@ const MEASURE: &str = concat!(
      FROM total, LATERAL (SELECT at, id FROM found LIMIT 1) AS first,
          LATERAL (SELECT at, id FROM found OFFSET greatest(least(total.count, $15) - 1, 0) LIMIT 1) AS last"
 );
+const FOLLOWING: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM audit_records WHERE organization_id = $1 AND at >= $2 AND (at, id) > ($2, $3) AND at <= $4 AND (at, id) < ($4, $5)
+     ORDER BY at, id LIMIT $6"
+);
 const FAR_BEHIND: &str = "SELECT at, id FROM audit_records WHERE organization_id = $1 AND at >= $2 AND at < $3
     AND ($4::timestamptz IS NULL OR (at <= $4 AND (at, id) < ($4, $5))) ORDER BY at DESC, id DESC OFFSET $6 LIMIT 1";
 
@@ -383,6 +389,27 @@ impl AuditRepository for PgAudit {
             Ok(RangeMeasurement { count: total.min(limit), ends: Some((first, last)), more: total > limit })
         };
         self.database.fetch("audit.measure", work).await
+    }
+
+    async fn following(
+        &self,
+        organization: OrganizationId,
+        after: Position,
+        before: Position,
+        limit: u32,
+    ) -> Result<Vec<AuditRecord>, StoreError> {
+        let query = diesel::sql_query(FOLLOWING)
+            .bind::<SqlUuid, _>(Column(organization))
+            .bind::<Timestamptz, _>(after.at)
+            .bind::<SqlUuid, _>(Column(after.id))
+            .bind::<Timestamptz, _>(before.at)
+            .bind::<SqlUuid, _>(Column(before.id))
+            .bind::<BigInt, _>(i64::from(limit));
+        let work = async |connection: &mut AsyncPgConnection| {
+            let rows: Vec<Row> = query.load(connection).await?;
+            Ok(rows.into_iter().map(|row| row.record(organization)).collect::<Result<_, _>>()?)
+        };
+        self.database.fetch("audit.following", work).await
     }
 
     async fn position_after(

@@ -85,6 +85,7 @@ macro_rules! ids {
 ids!(
     ApiKeyId,
     AppVersionId,
+    AuditDestinationId,
     AuditRecordId,
     AuthConnectionId,
     AuthFlowId,
@@ -128,6 +129,7 @@ macro_rules! texts_of_enums {
 texts_of_enums!(
     audit::AuditService,
     audit::AuthStrategy,
+    audit_destination::AuditExportStatus,
     auth_connection::ConnectionStatus,
     auth_connection::FlowError,
     auth_connection::FlowKind,

@@ -6,6 +6,7 @@
 
 mod api_key;
 mod audit;
+mod audit_destination;
 mod auth_connection;
 mod browser;
 pub mod cluster;
@@ -48,6 +49,7 @@ mod wait_queue;
 
 pub use api_key::PgApiKeys;
 pub use audit::PgAudit;
+pub use audit_destination::PgAuditDestinations;
 pub use auth_connection::{AUTH_CHANNEL, PgAuthConnections};
 pub use browser::PgBrowsers;
 pub use cluster::{Cluster, ClusterConfig, ClusterError};

@@ -415,6 +415,31 @@ diesel::table! {
 }
 
 diesel::table! {
+    audit_destinations (id) {
+        id -> Uuid,
+        organization_id -> Uuid,
+        bucket -> Text,
+        prefix -> Text,
+        region -> Text,
+        kms_key_id -> Nullable<Text>,
+        status -> Text,
+        created_at -> Timestamptz,
+        updated_at -> Timestamptz,
+        exported_at -> Nullable<Timestamptz>,
+        exported_id -> Nullable<Uuid>,
+        planned_at -> Nullable<Timestamptz>,
+        planned_id -> Nullable<Uuid>,
+        claimed_by -> Nullable<Uuid>,
+        claimed_until -> Nullable<Timestamptz>,
+        consecutive_failures -> Int4,
+        last_error -> Nullable<Text>,
+        last_error_at -> Nullable<Timestamptz>,
+        last_success_at -> Nullable<Timestamptz>,
+        next_attempt_at -> Nullable<Timestamptz>,
+    }
+}
+
+diesel::table! {
     telemetry_destinations (id) {
         id -> Uuid,
         organization_id -> Uuid,
@@ -603,6 +628,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     credential_values,
     credential_providers,
     telemetry_counts,
+    audit_destinations,
     telemetry_destinations,
     telemetry_exports,
     deployments,

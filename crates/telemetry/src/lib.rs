@@ -7,6 +7,7 @@
 //! - [`traces`] sends the spans of calls to it.
 
 pub mod audit;
+pub mod audit_export;
 pub mod destinations;
 pub mod events;
 pub mod otlp;

@@ -3,6 +3,7 @@
 mod app_retention;
 mod apps;
 mod audit;
+mod audit_export;
 mod browser_cleanup;
 mod browser_events;
 mod certificate;
@@ -36,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use app_retention::AppRetention;
 pub(crate) use apps::{AppJobs, AwaitedCalls};
 pub(crate) use audit::{AuditCompleteness, AuditRetention};
+pub(crate) use audit_export::AuditExportJob;
 pub(crate) use browser_cleanup::BrowserCleanup;
 pub(crate) use browser_events::BrowserEvents;
 pub(crate) use certificate::{CertificateReload, reload as log_reload};

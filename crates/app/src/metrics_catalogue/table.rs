@@ -379,6 +379,20 @@ const AUDIT: &[Metric] = &[
         &[],
         "Counts failed attempts to store a group of audit records or of audit intents.",
     ),
+    metric(
+        Kind::Counter,
+        "casement_audit_export_records_total",
+        "records",
+        &[],
+        "Counts audit records that were written to buckets; those of an object that is repeated count again.",
+    ),
+    metric(
+        Kind::Counter,
+        "casement_audit_export_failures_total",
+        "attempts",
+        &[],
+        "Counts failed attempts to write audit records to a bucket.",
+    ),
 ];
 
 const DATABASE: &[Metric] = &[

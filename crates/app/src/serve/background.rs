@@ -6,6 +6,7 @@ use casement_chromium::EngineEvent;
 use casement_domain::PoolId;
 use casement_domain::node::NodeWatch;
 use casement_domain::pool::PoolFiller;
+use casement_telemetry::audit_export::AuditExporter;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -16,10 +17,10 @@ use super::sessions::SessionServices;
 use super::use_cases::UseCases;
 use crate::apps::ChangeFeed;
 use crate::jobs::{
-    AppJobs, AuditCompleteness, AuditRetention, AuthNotifications, BrowserCleanup, BrowserEvents, DiskJob,
-    ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks, LoginFlows, LoginRetention, LostNodes, MetricsUpkeep,
-    PoolFillJob, PoolMetrics, ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup, SpareFilling, StartSlots,
-    TelemetryRetention, TicketNotifications, UncertainWrites, spawn,
+    AppJobs, AuditCompleteness, AuditExportJob, AuditRetention, AuthNotifications, BrowserCleanup, BrowserEvents,
+    DiskJob, ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks, LoginFlows, LoginRetention, LostNodes,
+    MetricsUpkeep, PoolFillJob, PoolMetrics, ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup, SpareFilling,
+    StartSlots, TelemetryRetention, TicketNotifications, UncertainWrites, spawn,
 };
 use crate::proxies;
 use crate::settings::ServeSettings;
@@ -58,6 +59,8 @@ impl BackgroundJobs {
         jobs.browsers(events, checked_pools);
         jobs.retention(&cases);
         jobs.logins(&cases);
+        let export = cases.audit_export.deps;
+        jobs.start(AuditExportJob { interval: export.interval, exporter: AuditExporter::new(export) });
         jobs.start(ProxyChecks { proxies: cases.proxies });
         jobs.start(DiskJob::new(infrastructure.disk.clone(), infrastructure.rows.storage_usage.clone()));
         let upkeep = MetricsUpkeep {

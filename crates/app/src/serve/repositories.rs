@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use casement_domain::api_key::ApiKeys;
 use casement_domain::audit::AuditRepository;
+use casement_domain::audit_destination::AuditDestinationRepository;
 use casement_domain::auth_connection::AuthConnectionRepository;
 use casement_domain::browser::BrowserRepository;
 use casement_domain::credential::CredentialRepository;
@@ -20,9 +21,9 @@ use casement_domain::storage::{StorageBounds, StorageUsage};
 use casement_domain::telemetry::TelemetryStore;
 use casement_domain::telemetry_destination::TelemetryDestinationRepository;
 use casement_postgres::{
-    PgApiKeys, PgAudit, PgAuthConnections, PgBrowsers, PgCredentialProviders, PgCredentials, PgDeployments,
-    PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects, PgProxies,
-    PgReplays, PgSessions, PgStorageUsage, PgTelemetry, PgTelemetryDestinations, PgWaitQueue, RecentKeys,
+    PgApiKeys, PgAudit, PgAuditDestinations, PgAuthConnections, PgBrowsers, PgCredentialProviders, PgCredentials,
+    PgDeployments, PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects,
+    PgProxies, PgReplays, PgSessions, PgStorageUsage, PgTelemetry, PgTelemetryDestinations, PgWaitQueue, RecentKeys,
 };
 
 use crate::apps::AppRepositories;
@@ -39,6 +40,7 @@ pub(super) struct Repositories {
     pub(super) pools: Arc<dyn PoolRepository>,
     pub(super) wait_queue: Arc<dyn WaitQueue>,
     pub(super) audit: Arc<dyn AuditRepository>,
+    pub(super) audit_destinations: Arc<dyn AuditDestinationRepository>,
     pub(super) telemetry: Arc<dyn TelemetryStore>,
     pub(super) telemetry_destinations: Arc<dyn TelemetryDestinationRepository>,
     pub(super) storage_usage: Arc<dyn StorageUsage>,
@@ -75,6 +77,7 @@ impl Repositories {
             pools: Arc::new(PgPools::new(database())),
             wait_queue: Arc::new(PgWaitQueue::new(database())),
             audit: Arc::new(PgAudit::new(database())),
+            audit_destinations: Arc::new(PgAuditDestinations::new(database())),
             telemetry: Arc::new(PgTelemetry::new(database(), bounds.clone())),
             telemetry_destinations: Arc::new(PgTelemetryDestinations::new(database())),
             storage_usage: Arc::new(PgStorageUsage::new(database(), bounds.clone())),

@@ -28,6 +28,7 @@ use tokio::runtime::Handle;
 use super::infrastructure::Infrastructure;
 use super::sessions::SessionServices;
 use crate::apps::{AppServices, Apps};
+use crate::audit_export::AuditExport;
 use crate::browser_connector::{EngineConnector, NodeHealth};
 use crate::call_traces::CallTraces;
 use crate::data_dir::DataDir;
@@ -46,6 +47,7 @@ pub(super) struct UseCases {
     pub(super) proxies: Proxies,
     pub(super) logins: FlowRunner,
     pub(super) auth_changes: AuthChanges,
+    pub(super) audit_export: AuditExport,
     auth_connections: AuthConnections,
     credentials: Credentials,
     credential_providers: CredentialProviders,
@@ -59,7 +61,7 @@ impl UseCases {
         services: &SessionServices,
         settings: &ServeSettings,
         data_dir: &DataDir,
-    ) -> Self {
+    ) -> anyhow::Result<Self> {
         let Infrastructure { node, rows, keys, engine, .. } = infrastructure;
         let (limits, sessions, egress) = (&settings.limits, &services.sessions, infrastructure.sandbox_egress.egress());
         let web_store = ChromeWebStore { egress: egress.clone(), url: settings.web_store_url.clone() };
@@ -113,8 +115,11 @@ impl UseCases {
             replays: replays.clone(),
             pictures: logins::pictures(data_dir.path()),
         };
-        Self {
+        let exported = (rows.audit_destinations.clone(), rows.audit.clone());
+        let audit_export = AuditExport::new(*node, exported, &services.trail, &settings.audit_export)?;
+        Ok(Self {
             traces_calls: settings.otlp_traces.is_some(),
+            audit_export,
             apps,
             extensions,
             profiles,
@@ -125,7 +130,7 @@ impl UseCases {
             credentials,
             credential_providers,
             replays,
-        }
+        })
     }
 
     /// Returns all services of the HTTP server.
@@ -150,6 +155,7 @@ impl UseCases {
             leases: services.leases.clone(),
             pools: services.pools.clone(),
             audit: AuditLogs::new(rows.audit.clone(), services.trail.clone()),
+            audit_destinations: self.audit_export.destinations.clone(),
             trail: services.trail.clone(),
             files: Files::new(machine.clone(), activity()),
             computers: Computers::new(machine.clone(), activity()),

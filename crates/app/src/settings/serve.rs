@@ -22,6 +22,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::DataDir;
+use super::audit_export::AuditExportSettings;
 use super::browsers::BrowserSettings;
 use super::values::{
     host_and_port, host_name, listen_address, named_file, plain_url, public_url, ratio, registry_url, trusted_proxy,
@@ -110,6 +111,8 @@ pub(crate) struct ServeSettings {
     /// The days for which audit records are stored
     #[arg(long, value_name = "N", env = "CASEMENT_AUDIT_DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) audit_days: u32,
+    #[command(flatten)]
+    pub(crate) audit_export: AuditExportSettings,
     /// The days for which telemetry is stored, also of ended sessions
     #[arg(long, value_name = "N", env = "CASEMENT_TELEMETRY_DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3_650))]
     pub(crate) telemetry_days: u32,

@@ -47,6 +47,17 @@ pub(super) fn host_name(text: &str) -> Result<String, String> {
     }
 }
 
+/// Checks the name of a bucket. Stores other than AWS also allow capitals and underscores.
+pub(super) fn bucket_name(text: &str) -> Result<String, String> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+    let has_ends = text.starts_with(|first: char| first.is_ascii_alphanumeric()) && !text.contains("..");
+    if is_plain && has_ends && (3..=63).contains(&text.len()) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be the name of a bucket, without a URL: 3 to 63 letters, digits, points, _ and -".into())
+    }
+}
+
 /// Parses a name and a file, as `NAME=FILE`.
 pub(super) fn named_file(text: &str) -> Result<(String, PathBuf), String> {
     let (name, file) =

@@ -136,6 +136,16 @@ pub trait AuditRepository: Send + Sync {
         limit: u32,
     ) -> Result<RangeMeasurement, StoreError>;
 
+    /// Returns up to `limit` records of the organization after one position and before another, both exclusive, oldest
+    /// first.
+    async fn following(
+        &self,
+        organization: OrganizationId,
+        after: Position,
+        before: Position,
+        limit: u32,
+    ) -> Result<Vec<AuditRecord>, StoreError>;
+
     /// Returns the position of the record that is `count` records behind `after` in the filter's time span, matching or
     /// not; `None` if there are fewer records.
     async fn position_after(

@@ -116,6 +116,8 @@ pub enum Limit {
     OrganizationCredentialProviders,
     /// The maximum number of telemetry destinations per organization.
     OrganizationTelemetryDestinations,
+    /// The maximum number of audit destinations per organization.
+    OrganizationAuditDestinations,
     /// The maximum number of auth connections per project.
     ProjectAuthConnections,
 }
@@ -137,6 +139,7 @@ impl fmt::Display for Limit {
             Self::OrganizationInvocations => "max_concurrent_invocations of the organization",
             Self::OrganizationCredentialProviders => "the number of credential providers in an organization",
             Self::OrganizationTelemetryDestinations => "the number of telemetry destinations in an organization",
+            Self::OrganizationAuditDestinations => "the number of audit export destinations in an organization",
             Self::ProjectAuthConnections => "the number of auth connections in a project",
         })
     }

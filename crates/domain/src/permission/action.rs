@@ -41,6 +41,8 @@ text_enum! {
         Entitlements => "entitlements",
         /// Audit records.
         AuditLogs => "audit_logs",
+        /// Audit destinations.
+        AuditDestinations => "audit_destinations",
         /// Telemetry destinations.
         TelemetryDestinations => "telemetry_destinations",
         /// The metrics of the server.
@@ -97,6 +99,7 @@ impl Kind {
             | Self::Limits
             | Self::Entitlements
             | Self::AuditLogs
+            | Self::AuditDestinations
             | Self::TelemetryDestinations
             | Self::Metrics => Level::InOrganization,
         }
@@ -113,7 +116,8 @@ impl Kind {
             | Self::Proxies
             | Self::AuthConnections
             | Self::Credentials
-            | Self::CredentialProviders => &[Read, Create, Update, Delete, Use],
+            | Self::CredentialProviders
+            | Self::AuditDestinations => &[Read, Create, Update, Delete, Use],
             Self::Extensions => &[Read, Create, Delete, Use],
             Self::Deployments => &[Read, Create, Delete],
             Self::Invocations => &[Read, Create, Update],

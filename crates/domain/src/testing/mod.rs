@@ -10,15 +10,16 @@ use ulid::Ulid;
 use url::Url;
 
 use crate::access::Scope;
-use crate::audit::{AuditEntry, AuditService, AuthStrategy};
+use crate::audit::{AuditEntry, AuditService, AuthStrategy, Position};
+use crate::audit_destination::{AuditDestination, AuditExportStatus, BucketTarget, ExportHealth};
 use crate::auth_connection::{AuthConnection, ConnectionStatus, Flow, FlowKind, Settings};
 use crate::browser::Shape;
 use crate::deployment::{
     AppVersion, Deployment, DeploymentSource, DeploymentStatus, Deployments, Entrypoint, PackagePath,
 };
 use crate::ids::{
-    ApiKeyId, AppVersionId, AuditRecordId, AuthConnectionId, AuthFlowId, BrowserId, DeploymentId, InvocationId, NodeId,
-    OrganizationId, PoolId, ProfileId, ProjectId, ProxyId, SessionId, TelemetryDestinationId,
+    ApiKeyId, AppVersionId, AuditDestinationId, AuditRecordId, AuthConnectionId, AuthFlowId, BrowserId, DeploymentId,
+    InvocationId, NodeId, OrganizationId, PoolId, ProfileId, ProjectId, ProxyId, SessionId, TelemetryDestinationId,
 };
 use crate::invocation::{Invocation, InvocationStatus};
 use crate::name::{LabelName, SlugName};
@@ -224,6 +225,27 @@ pub fn audit_entry(n: u32) -> AuditEntry {
         user_agent: "curl\n\"8\"".to_owned(),
         request_id: format!("request-{n}"),
         count: 1,
+    }
+}
+
+/// Returns an active audit destination that has exported everything before noon.
+#[must_use]
+pub fn audit_destination() -> AuditDestination {
+    AuditDestination {
+        id: AuditDestinationId::from_ulid(Ulid::from_parts(16, 1)),
+        organization: organization_id(),
+        target: BucketTarget {
+            bucket: "records".to_owned(),
+            prefix: "trail".to_owned(),
+            region: "eu-central-1".to_owned(),
+            kms_key_id: None,
+        },
+        status: AuditExportStatus::Active,
+        created_at: NOON,
+        updated_at: NOON,
+        exported: Some(Position { at: NOON, id: AuditRecordId::from_ulid(Ulid(0)) }),
+        planned: None,
+        health: ExportHealth::default(),
     }
 }
 

@@ -12,7 +12,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 use sha2::{Digest as _, Sha256};
 use tokio::{runtime::Handle, sync::mpsc};
 
-use super::record::AuditRecordBody;
+use super::record::write_line;
 use crate::error::ApiError;
 
 /// The bytes that are compressed at once. A buffer for a whole batch would double the memory of an export.
@@ -126,8 +126,7 @@ impl Writer {
         self.records += u32::try_from(records.len()).unwrap_or(u32::MAX);
         let mut output = BufWriter::with_capacity(COMPRESS_BUFFER_BYTES, self);
         for record in records {
-            serde_json::to_writer(&mut output, &AuditRecordBody::from(record))?;
-            output.write_all(b"\n")?;
+            write_line(record, &mut output)?;
         }
         output.into_inner().map_err(IntoInnerError::into_error)
     }

@@ -5,6 +5,7 @@ mod handlers;
 mod record;
 mod trail;
 
+pub use self::record::write_line;
 pub(crate) use self::trail::{Audited, Identity, TrustedProxies, begin, caller_ip, prepared_record, request_id};
 use self::{
     handlers::{AuditPageParams, AuditParams, ExportParams},

@@ -1,6 +1,6 @@
 //! The record of an audited call, in a list or as a line of a file.
 
-use std::fmt::Display;
+use std::{fmt::Display, io};
 
 use casement_domain::{ApiKeyId, AuditRecordId, ProjectId, UserId, audit::AuditRecord};
 use serde::{Serialize, Serializer};
@@ -57,6 +57,15 @@ pub(crate) struct AuditRecordBody {
     #[schema(value_type = Option<String>)]
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "text_or_empty")]
     project_id: Option<ProjectId>,
+}
+
+/// Writes a record as a line of an exported file.
+///
+/// # Errors
+/// Returns the error of the output.
+pub fn write_line(record: AuditRecord, output: &mut dyn io::Write) -> io::Result<()> {
+    serde_json::to_writer(&mut *output, &AuditRecordBody::from(record))?;
+    output.write_all(b"\n")
 }
 
 /// Serializes an id without an intermediate string, because an export has hundreds of thousands of ids.

@@ -2,9 +2,9 @@
 
 use casement_domain::permission::{
     Kind::{
-        self, ApiKeys, Apps, AuditLogs, AuthConnections, BrowserPools, Browsers, CredentialProviders, Credentials,
-        Deployments, Entitlements, Extensions, Invocations, Limits, Metrics, Profiles, Projects, Proxies,
-        TelemetryDestinations,
+        self, ApiKeys, Apps, AuditDestinations, AuditLogs, AuthConnections, BrowserPools, Browsers,
+        CredentialProviders, Credentials, Deployments, Entitlements, Extensions, Invocations, Limits, Metrics,
+        Profiles, Projects, Proxies, TelemetryDestinations,
     },
     Verb::{self, Create, Delete, Read, Update, Use},
 };
@@ -153,6 +153,11 @@ pub(super) const OPERATIONS: &[(Kind, Verb, &[&str])] = &[
     (Limits, Update, &["update_organization_limits"]),
     (Entitlements, Read, &["get_entitlements"]),
     (AuditLogs, Read, &["list_audit_records", "export_audit_chunk"]),
+    (AuditDestinations, Create, &["create_audit_destination"]),
+    (AuditDestinations, Read, &["list_audit_destinations", "get_audit_destination"]),
+    (AuditDestinations, Update, &["update_audit_destination"]),
+    (AuditDestinations, Delete, &["delete_audit_destination"]),
+    (AuditDestinations, Use, &["test_audit_destination"]),
     (Metrics, Read, &["metrics"]),
 ];
 

@@ -1,6 +1,9 @@
 //! The operations accept the request bodies as documented.
 
-use casement_domain::testing::{invocation, session};
+use casement_domain::{
+    audit_destination::AuditExportOffer,
+    testing::{invocation, session},
+};
 use pretty_assertions::assert_eq;
 use serde_json::Value;
 
@@ -59,6 +62,8 @@ async fn exactly_the_fields_that_are_documented_as_required_are_required() {
     let mut ports = Ports::default();
     ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     ports.invocations.expect_find().returning(|_, _| Ok(Some(invocation(1))));
+    // Without an offer, the whole operation is refused.
+    ports.audit_offer = Some(AuditExportOffer { buckets: Vec::new(), role: String::new() });
     let api = TestApi::start(ports);
     let mut wrong = Vec::new();
     for Operation { method, path, needs_body, required_fields } in operations() {

@@ -5,6 +5,7 @@
 mod acquire;
 mod acquire_recorded;
 mod audit;
+mod audit_destinations;
 mod auth;
 mod auth_connection_logins;
 mod auth_connections;

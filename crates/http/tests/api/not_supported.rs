@@ -45,7 +45,7 @@ async fn an_operation_that_only_other_servers_have_is_refused_by_its_name() {
         ("POST", "/search", "search.create"),
         ("GET", "/vaults/x/items/y", "vaults.items.retrieve"),
         ("GET", "/browsers/x/webmcp/custom-tools", "browsers.webmcp.custom_tools.list"),
-        ("DELETE", "/audit-logs/export/destinations/x", "audit_logs.export_destinations.delete"),
+        ("DELETE", "/vault-provider-configs/x", "vault_provider_configs.delete"),
     ] {
         let reply = api.call(method, path, "").await;
         assert_eq!((reply.status, &*reply.code()), (404, "not_supported"), "{method} {path}");

@@ -2,6 +2,7 @@
 
 mod apps;
 mod audit;
+mod audit_destinations;
 mod auth_connections;
 mod cluster;
 mod credential_providers;

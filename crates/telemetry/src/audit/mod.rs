@@ -44,6 +44,8 @@ pub struct BatchedAuditTrail {
     clock: Arc<dyn Clock>,
     run: NodeRun,
     flush_timeout: Duration,
+    /// Notified when records are written.
+    written: Arc<Notify>,
 }
 
 /// The task that writes records. It ends when everything is written after [`Self::finish`], or after the last
@@ -68,7 +70,8 @@ impl BatchedAuditTrail {
         let (sender, receiver) = mpsc::channel(MAX_QUEUED);
         let (intents, beginning) = mpsc::channel(MAX_QUEUED);
         let (urgent, stop) = (Arc::<Notify>::default(), CancellationToken::new());
-        let timestamps = Arc::new(Timestamps::new());
+        let written = Arc::<Notify>::default();
+        let timestamps = Arc::new(Timestamps::new(Arc::clone(&written)));
         let writer = Writer {
             repository: Arc::clone(&repository),
             timestamps: Arc::clone(&timestamps),
@@ -77,11 +80,19 @@ impl BatchedAuditTrail {
             unwritten: Vec::new(),
             held: Vec::new(),
             flushes: Vec::new(),
+            written: Arc::clone(&written),
         };
         let task = tokio::spawn(writer.write(receiver, Arc::clone(&urgent), collect_interval, stop.clone()));
         tokio::spawn(begin(Arc::clone(&repository), run, beginning));
-        let trail = Self { sender, intents, urgent, timestamps, repository, clock, run, flush_timeout: FLUSH_TIMEOUT };
+        let flush_timeout = FLUSH_TIMEOUT;
+        let trail = Self { sender, intents, urgent, timestamps, repository, clock, run, flush_timeout, written };
         (trail, AuditWriter { task, stop })
+    }
+
+    /// Returns what is notified when records of this node may have been written.
+    #[must_use]
+    pub fn written(&self) -> Arc<Notify> {
+        Arc::clone(&self.written)
     }
 
     /// Waits until all records of this node with timestamps before `end` are written.
@@ -130,6 +141,7 @@ impl BatchedAuditTrail {
         let stamp = self.stamp(now);
         let recovered = self.repository.recover(self.run, stamp.at()).await?;
         if recovered > 0 {
+            self.written.notify_one();
             warn!(calls = recovered, "recorded calls that a stopped server had begun, with status 0");
         }
         Ok(())

@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use casement_domain::audit::RecordTimestamp;
 use time::OffsetDateTime;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// The timestamps that records may still get.
-pub(super) struct Timestamps(watch::Sender<TimestampState>);
+pub(super) struct Timestamps {
+    state: watch::Sender<TimestampState>,
+    /// Notified when a timestamp is released, because its record may have been stored.
+    written: Arc<Notify>,
+}
 
 #[derive(Default)]
 struct TimestampState {
@@ -27,25 +31,26 @@ struct TimestampHold {
 
 impl Drop for TimestampHold {
     fn drop(&mut self) {
-        self.timestamps.0.send_modify(|held| {
+        self.timestamps.state.send_modify(|held| {
             held.stamps.remove(&self.number);
         });
+        self.timestamps.written.notify_one();
     }
 }
 
 impl Timestamps {
-    pub(super) fn new() -> Self {
-        Self(watch::Sender::new(TimestampState::default()))
+    pub(super) fn new(written: Arc<Notify>) -> Self {
+        Self { state: watch::Sender::new(TimestampState::default()), written }
     }
 
     /// Returns the earliest timestamp of new records.
     pub(super) fn floor(&self) -> Option<OffsetDateTime> {
-        self.0.borrow().floor
+        self.state.borrow().floor
     }
 
     pub(super) fn stamp(self: &Arc<Self>, now: OffsetDateTime) -> RecordTimestamp {
         let (mut at, mut number) = (now, 0);
-        self.0.send_modify(|held| {
+        self.state.send_modify(|held| {
             at = held.floor.map_or(now, |floor| floor.max(now));
             number = held.next;
             held.next += 1;
@@ -55,12 +60,12 @@ impl Timestamps {
     }
 
     pub(super) fn raise(&self, floor: OffsetDateTime) {
-        self.0.send_modify(|held| held.floor = held.floor.max(Some(floor)));
+        self.state.send_modify(|held| held.floor = held.floor.max(Some(floor)));
     }
 
     /// Returns once no held timestamp is before `end`.
     pub(super) async fn released(&self, end: OffsetDateTime) {
-        let mut held = self.0.subscribe();
+        let mut held = self.state.subscribe();
         // Never fails, because the sender exists as long as `self`.
         held.wait_for(|held| held.stamps.values().all(|at| *at >= end)).await.ok();
     }

@@ -90,6 +90,8 @@ pub(super) struct Writer {
     /// The prepared records that hold the timestamps of unwritten records.
     pub(super) held: Vec<Arc<PreparedRecord>>,
     pub(super) flushes: Vec<FlushRequest>,
+    /// Notified when records are written.
+    pub(super) written: Arc<Notify>,
 }
 
 impl Writer {
@@ -156,7 +158,11 @@ impl Writer {
         for entry in self.refused.due(now) {
             self.add_record(AuditEntry { at: now, ..entry });
         }
+        let some = !self.unwritten.is_empty();
         let written = append(&*self.repository, &mut self.unwritten).await;
+        if some && written.is_ok() {
+            self.written.notify_one();
+        }
         if let Err(error) = &written {
             warn!(%error, records = self.unwritten.len(), "cannot write audit records; retrying");
             counter!("casement_audit_write_failures_total").increment(1);

@@ -22,6 +22,8 @@ const OLDEST: &str = "venv";
 const NEWEST: &str = "venv-newest";
 /// The folder of Python with the fuzzer of the API.
 const FUZZER: &str = "venv-fuzzer";
+/// The folder of Python with the S3-compatible store.
+const STORE: &str = "venv-store";
 
 /// The folder where the clients are installed.
 pub struct Clients {
@@ -59,6 +61,16 @@ impl Clients {
     /// Finds the fuzzer of the API, as a Python whose scripts can import it.
     pub fn fuzzer() -> anyhow::Result<Self> {
         Ok(Self { python: FUZZER, ..Self::find()? })
+    }
+
+    /// Finds the newest supported version of the Python client.
+    pub fn newest() -> anyhow::Result<Self> {
+        Ok(Self { python: NEWEST, ..Self::find()? })
+    }
+
+    /// Returns the program of the S3-compatible store.
+    pub fn store_program() -> anyhow::Result<PathBuf> {
+        Ok(Self { python: STORE, ..Self::find()? }.python_programs().join("weed"))
     }
 
     /// Returns whether this is the newest supported version of the Python client.

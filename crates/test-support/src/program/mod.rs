@@ -7,6 +7,7 @@
 //! - [`http`]: one request and one response, with all bytes visible. `Server` has short forms that use its key.
 //! - [`Cdp`]: a blocking DevTools client.
 //! - [`Clients`]: runs scripts with the public JavaScript and Python clients, with a timeout.
+//! - [`ObjectStore`]: a third-party S3-compatible store.
 //! - [`Tinyproxy`]: a third-party proxy.
 //! - [`until`]: waits for a condition. Nothing sleeps for a fixed time.
 
@@ -15,6 +16,7 @@ mod clients;
 mod cluster_template;
 pub mod http;
 mod leftovers;
+mod object_store;
 mod pages;
 mod server;
 mod shared;
@@ -28,6 +30,7 @@ use anyhow::bail;
 pub use self::cdp::Cdp;
 pub use self::clients::{Clients, Script, repository};
 pub use self::leftovers::{Process, processes_of, remains_of};
+pub use self::object_store::ObjectStore;
 pub use self::pages::{Pages, body};
 pub use self::server::{Options, Server, Session, StoreConnection, program};
 pub use self::shared::Shared;

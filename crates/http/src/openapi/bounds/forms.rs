@@ -57,6 +57,10 @@ pub(super) const BYPASS_HOST: &str = r"^(\*\.)?([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A
 pub(super) const ID: &str = "^[0-7][0-9a-hjkmnp-tv-z]{25}$";
 /// An absolute URL of http or https.
 pub(super) const HTTP_URL: &str = r"^https?://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[1-9][0-9]{0,3})?(/[!-~]*)?$";
+/// The names of folders, with a slash between them.
+pub(super) const OBJECT_PREFIX: &str = "^([A-Za-z0-9_=-][A-Za-z0-9_.=-]*/)*([A-Za-z0-9_=-][A-Za-z0-9_.=-]*)?$";
+/// The name of a region of a store.
+pub(super) const BUCKET_REGION: &str = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$";
 /// An absolute URL of any scheme but that of scripts.
 pub(super) const ANY_URL: &str =
     r"^(?![Jj][Aa][Vv][Aa][Ss][Cc][Rr][Ii][Pp][Tt]:)[A-Za-z][A-Za-z0-9+.-]*:[^\s\x00-\x1f\x7f-\x9f]+$";

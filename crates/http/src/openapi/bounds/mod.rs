@@ -7,7 +7,9 @@ mod forms;
 mod parameters;
 
 use casement_domain::{
-    api_key, auth_connection,
+    api_key,
+    audit_destination::{self, AuditExportStatus},
+    auth_connection,
     browser::{StartUrl, Viewport},
     computer,
     credential::{self, TotpAlgorithm},
@@ -38,7 +40,37 @@ pub(super) type FieldBound = (&'static str, &'static str, Value);
 
 /// Returns the bounds of all fields of requests.
 pub(super) fn fields() -> Vec<FieldBound> {
-    [sessions(), pools(), keys_and_projects(), logins(), apps(), inside(), mouse_and_keyboard(), proxies()].concat()
+    [
+        audit_destinations(),
+        sessions(),
+        pools(),
+        keys_and_projects(),
+        logins(),
+        apps(),
+        inside(),
+        mouse_and_keyboard(),
+        proxies(),
+    ]
+    .concat()
+}
+
+fn audit_destinations() -> Vec<FieldBound> {
+    let status: Vec<_> = AuditExportStatus::ALL.iter().map(|status| status.as_str()).collect();
+    let of = |schema| {
+        [
+            (schema, "bucket", text(3, 63)),
+            (schema, "prefix", formed(forms::OBJECT_PREFIX, audit_destination::MAX_PREFIX)),
+            (schema, "region", formed(forms::BUCKET_REGION, audit_destination::MAX_REGION)),
+            (schema, "kms_key_id", formed("^[A-Za-z0-9:/_-]*$", audit_destination::MAX_KEY)),
+        ]
+    };
+    let mut bounds = vec![
+        ("CreateAuditLogExportDestination", "type", one_of(&["s3"])),
+        ("CreateAuditLogExportDestination", "format", one_of(&["jsonl.gz"])),
+        ("UpdateAuditLogExportDestination", "status", one_of(&status)),
+    ];
+    bounds.extend(["CreateAuditLogExportDestination", "UpdateAuditLogExportDestination"].into_iter().flat_map(of));
+    bounds
 }
 
 fn sessions() -> Vec<FieldBound> {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use casement_domain::{
     BrowserId, PoolId, StoreError,
     audit::{AuditEntry, AuditTrail, PreparedRecord, RecordTimestamp},
+    audit_destination::AuditExportWaker,
     deployment::{InspectedPackage, PackageArchives, PackagePath},
     extension::{ExtensionArchives, InspectedArchive},
     field::{FieldCode, InvalidInput, InvalidValue},
@@ -162,4 +163,11 @@ impl PackageArchives for Archives {
         }
         Ok(InspectedPackage { size_bytes, checksum, content })
     }
+}
+
+/// An export that is never woken, because it does not run.
+pub(super) struct NoWaker;
+
+impl AuditExportWaker for NoWaker {
+    fn wake(&self) {}
 }

@@ -6,6 +6,9 @@ use casement_domain::{
     access::Access,
     api_key::{ApiKeys, KeyAdministration, MockApiKeyDirectory, MockApiKeyRepository},
     audit::{AuditLogs, MockAuditRepository},
+    audit_destination::{
+        AuditDestinationDeps, AuditDestinations, AuditExportOffer, MockAuditBuckets, MockAuditDestinationRepository,
+    },
     auth_connection::{
         AuthConnectionDeps, AuthConnections, MockAuthConnectionRepository, MockExternalCredentials,
         MockFlowChangeNotifier,
@@ -49,7 +52,7 @@ use casement_domain::{
 use casement_http::{ConnectionRegistry, ServerCertificate, Services, SessionConnector, SessionTokens};
 
 use super::{
-    fakes::{Archives, FailingConnector, FixedHealth, FixedPoolStatus, Trail},
+    fakes::{Archives, FailingConnector, FixedHealth, FixedPoolStatus, NoWaker, Trail},
     keys::{DelayedKeys, default_keys, projects as projects_repository},
 };
 use crate::api::slow_queue::SlowQueue;
@@ -110,6 +113,10 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) directory: MockApiKeyDirectory,
     pub(in crate::api) audit: MockAuditRepository,
     pub(in crate::api) trail: Trail,
+    /// In boxes, because the futures of tests hold all ports.
+    pub(in crate::api) audit_destinations: Box<MockAuditDestinationRepository>,
+    pub(in crate::api) audit_buckets: Box<MockAuditBuckets>,
+    pub(in crate::api) audit_offer: Option<AuditExportOffer>,
     /// The recorder of telemetry events. Without one, none are recorded.
     pub(in crate::api) recorder: Option<MockRecorder>,
     pub(in crate::api) events: MockTelemetryStore,
@@ -380,6 +387,14 @@ impl Ports {
             leases: Leases::new(pool_deps, sessions.clone()),
             sessions,
             audit: AuditLogs::new(Arc::new(self.audit), Arc::new(self.trail.clone())),
+            audit_destinations: AuditDestinations::new(AuditDestinationDeps {
+                destinations: Arc::new(*self.audit_destinations),
+                buckets: Arc::new(*self.audit_buckets),
+                offer: self.audit_offer,
+                waker: Arc::new(NoWaker),
+                clock: clock.clone(),
+                ids: Arc::new(CountingIds::default()),
+            }),
             trail: Arc::new(self.trail),
             files: Files::new(Arc::new(self.files), activity.clone()),
             computers: Computers::new(Arc::new(self.computer), activity.clone()),
