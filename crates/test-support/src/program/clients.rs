@@ -125,7 +125,7 @@ impl Clients {
         };
         let mut command = Command::new(program);
         if let Some(folder) = std::env::var_os(METHODS) {
-            record(&mut command, dir.path(), text, &folder)?;
+            record(&mut command, &script, text, &folder)?;
         }
         command.arg(&script).args(arguments);
         command.env("CASEMENT_URL", server.url()).env("CASEMENT_KEY", server.key());
@@ -153,16 +153,17 @@ pub fn repository() -> PathBuf {
 
 /// Makes a command that runs a script of a public client with the program beside the scripts that writes down the
 /// methods.
-fn record(command: &mut Command, dir: &Path, text: &str, folder: &OsStr) -> anyhow::Result<()> {
-    let recorder = if text.contains("import kernel") || text.contains("from kernel import") {
-        "kernel_record.py"
-    } else if text.contains("from '@onkernel/sdk'") {
-        command.arg("--import");
-        "kernel_record.mjs"
-    } else {
-        return Ok(());
+fn record(command: &mut Command, script: &Path, text: &str, folder: &OsStr) -> anyhow::Result<()> {
+    let uses = |imports: &[&str]| imports.iter().any(|import| text.contains(import));
+    let recorder = match script.extension().and_then(|extension| extension.to_str()) {
+        Some("py") if uses(&["import kernel", "from kernel import"]) => "kernel_record.py",
+        Some("mjs") if uses(&["from '@onkernel/sdk'"]) => {
+            command.arg("--import");
+            "kernel_record.mjs"
+        }
+        _ => return Ok(()),
     };
-    let copy = dir.join(recorder);
+    let copy = script.with_file_name(recorder);
     fs::copy(repository().join("crates/app/tests/scripts").join(recorder), &copy)
         .context("cannot copy the recorder")?;
     command.arg(copy).env(METHODS, folder);
