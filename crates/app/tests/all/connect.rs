@@ -120,10 +120,9 @@ fn webdriverio_selenium_for_javascript_and_fantoccini_connect_and_end_their_sess
     let with_key = format!("http://anyone:{}@{}/wd/hub", server.key(), server.address());
     check_hub_client("webdriverio", run("webdriverio", &address(server, "http", "/wd/hub"))?)?;
     check_hub_client("selenium", run("selenium", &with_key)?)?;
-    for at in [format!("{with_key}/"), address(server, "http", &format!("/wd/hub/{}/", server.key()))] {
-        check_hub_client("fantoccini", Clients::find()?.run_rust(&["fantoccini", &at, &pages.url("")])?.json()?)?;
-    }
-    Ok(())
+    // Its last request has no credentials of the address, so a key beside the host would leave the session to its timeout.
+    let at = address(server, "http", &format!("/wd/hub/{}/", server.key()));
+    check_hub_client("fantoccini", Clients::find()?.run_rust(&["fantoccini", &at, &pages.url("")])?.json()?)
 }
 
 #[test]
