@@ -7,11 +7,12 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{step, workspace};
+use crate::{script_runner, step, workspace};
 
 const LOCKS: &[&str] = &[
     "requirements.txt",
     "requirements-newest.txt",
+    "requirements-browser-use.txt",
     "requirements-fuzzer.txt",
     "requirements-store.txt",
     "package.json",
@@ -21,33 +22,39 @@ const LOCKS: &[&str] = &[
 const ENVIRONMENTS: &[(&str, &str)] = &[
     ("venv", "requirements.txt"),
     ("venv-newest", "requirements-newest.txt"),
+    ("venv-browser-use", "requirements-browser-use.txt"),
     ("venv-fuzzer", "requirements-fuzzer.txt"),
     ("venv-store", "requirements-store.txt"),
 ];
 
-/// Returns the folder of the clients: `venv/bin/python`, `venv-newest/bin/python` and `node_modules`. Installs them if a lock file has changed.
+/// Returns the folder of the clients: `venv/bin/python` and the other environments, `node_modules`, `node`, which is the
+/// Node of the script runner, and `rust-clients`. Installs them if a lock file has changed.
 pub(crate) fn ensure() -> Result<PathBuf> {
     let wanted = workspace::root().join("crates/app/tests/clients");
     let home = workspace::target()?.join("clients");
     let stamp = home.join("installed");
     let locks = read_locks(&wanted)?;
-    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == locks) {
-        return Ok(home);
+    if !fs::read_to_string(&stamp).is_ok_and(|installed| installed == locks) {
+        install(&wanted, &home)?;
+        // Written last, so that an interrupted installation does not count as complete.
+        fs::write(&stamp, locks).with_context(|| format!("cannot write {}", stamp.display()))?;
     }
+    build_rust(&wanted.join("rust"), &home)?;
+    Ok(home)
+}
+
+fn install(wanted: &Path, home: &Path) -> Result<()> {
     if home.exists() {
-        fs::remove_dir_all(&home).with_context(|| format!("cannot remove the old clients in {}", home.display()))?;
+        fs::remove_dir_all(home).with_context(|| format!("cannot remove the old clients in {}", home.display()))?;
     }
-    fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+    fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
     for name in LOCKS {
         fs::copy(wanted.join(name), home.join(name)).with_context(|| format!("cannot copy {name}"))?;
     }
     for (environment, packages) in ENVIRONMENTS {
-        install_python(&home, environment, packages)?;
+        install_python(home, environment, packages)?;
     }
-    install_node(&home)?;
-    // Written last, so that an interrupted installation does not count as complete.
-    fs::write(&stamp, locks).with_context(|| format!("cannot write {}", stamp.display()))?;
-    Ok(home)
+    install_node(home)
 }
 
 fn read_locks(folder: &Path) -> Result<String> {
@@ -67,5 +74,18 @@ fn install_node(home: &Path) -> Result<()> {
     let mut npm = Command::new("npm");
     // Runs no scripts of packages, because none is needed: the browser is the one of the machine.
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
-    step::run("installing the JavaScript clients", npm.current_dir(home))
+    step::run("installing the JavaScript clients", npm.current_dir(home))?;
+    // Debian's Node is older than some clients allow.
+    let node = Path::new("../runner").join(script_runner::NODE);
+    std::os::unix::fs::symlink(node, home.join("node")).context("cannot link Node")
+}
+
+/// Builds the program with the Rust clients. It is no member of the workspace: its crates are no dependencies of ours.
+fn build_rust(source: &Path, home: &Path) -> Result<()> {
+    let target = workspace::target()?.join("rust-clients");
+    let mut cargo = workspace::cargo();
+    cargo.args(["build", "--locked", "--quiet"]).arg("--target-dir").arg(&target).current_dir(source);
+    step::run("building the Rust clients", &mut cargo)?;
+    fs::copy(target.join("debug/rust-clients"), home.join("rust-clients")).context("cannot copy the Rust clients")?;
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! The tasks of developers and CI: `cargo xtask up`, `test`, `lint`, `openapi`, `docs`, `bench`, `dist`.
+//! The tasks of developers and CI: `cargo xtask up`, `test`, `clients`, `lint`, `openapi`, `docs`, `bench`, `dist`.
 //!
 //! CI and developers run the same commands, so a success means the same for both. This program depends on no crate of
 //! Casement, so it builds in seconds on a fresh machine.
@@ -6,6 +6,7 @@
 mod api_example;
 mod api_reference;
 mod bench;
+mod client_methods;
 mod clients;
 mod dist;
 mod docs;
@@ -50,6 +51,8 @@ enum Task {
     Up(up::Options),
     /// Install the requirements of the tests and run all tests
     Test(test::Options),
+    /// Run the tests that use the API clients, and write docs/clients-methods.md from what they saw
+    Clients(client_methods::Options),
     /// Format, vocabulary, cycles of files, clippy, documentation, licences and sources of dependencies
     Lint(lint::Options),
     /// Write docs/openapi.json, docs/operations.md, docs/metrics.md and docs/api from the code
@@ -66,6 +69,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().task {
         Task::Up(options) => up::run(&options),
         Task::Test(options) => test::run(&options),
+        Task::Clients(options) => client_methods::run(&options),
         Task::Lint(options) => lint::run(&options),
         Task::Openapi(options) => openapi::run(&options),
         Task::Docs => docs::run(),

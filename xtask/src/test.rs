@@ -1,12 +1,12 @@
 //! `cargo xtask test`: runs all tests, also on a fresh machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::{self, available_parallelism};
 
 use anyhow::Result;
 
-use crate::{clients, packages, reverse_proxies, script_runner, step, workspace};
+use crate::{client_methods, clients, packages, reverse_proxies, script_runner, step, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -18,7 +18,24 @@ pub(crate) struct Options {
     filter: Vec<String>,
 }
 
+impl Options {
+    /// The tests of one package whose names contain one of these.
+    pub(crate) fn of(package: &str, filter: &[&str]) -> Self {
+        Self { package: vec![package.to_owned()], filter: filter.iter().map(|&part| part.to_owned()).collect() }
+    }
+}
+
 pub(crate) fn run(options: &Options) -> Result<()> {
+    if !options.package.is_empty() || !options.filter.is_empty() {
+        return run_recording(options, None);
+    }
+    let folder = client_methods::new_folder()?;
+    run_recording(options, Some(&folder))?;
+    client_methods::check(&folder)
+}
+
+/// Runs tests, which put records of the called methods of the API clients into `folder`, if one is given.
+pub(crate) fn run_recording(options: &Options, folder: Option<&Path>) -> Result<()> {
     // Building needs the processors and installing the network, so they run concurrently.
     let (built, installed) = thread::scope(|scope| {
         let building = scope.spawn(|| step::run("building the tests", cargo_test(options).arg("--no-run")));
@@ -31,6 +48,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     cargo.arg("--").args(&options.filter);
     cargo.env("CASEMENT_TEST_CLIENTS", clients);
     cargo.env("CASEMENT_TEST_REVERSE_PROXIES", reverse_proxies);
+    if let Some(folder) = folder {
+        cargo.env(client_methods::FOLDER, folder);
+    }
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
         cargo.env("RUST_TEST_THREADS", threads().to_string());
     }

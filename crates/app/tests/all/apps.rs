@@ -14,8 +14,12 @@ use super::programs::{Place, TEST_TIMEOUT, invocation};
 
 #[test]
 fn every_call_of_the_python_client_for_apps_works() -> anyhow::Result<()> {
+    Clients::of_both_versions()?.iter().try_for_each(every_call_works)
+}
+
+fn every_call_works(clients: &Clients) -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
-    let run = Clients::find()?.run(&server, "crates/app/tests/scripts/kernel_apps.py", &[])?;
+    let run = clients.run(&server, "crates/app/tests/scripts/kernel_apps.py", &[])?;
     let saw = json!({
         "deployed": ["queued", { "GREETING": "" }, ["app_version_summary", "running"]],
         "deployment": "running",

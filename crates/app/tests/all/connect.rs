@@ -24,13 +24,32 @@ fn until_ended(server: &Server, which: &str) -> anyhow::Result<()> {
     until("ended", LIMIT, || (server.get(&format!("/browsers/{which}")).ok()?.status == 404).then_some(()))
 }
 
-/// Runs a client of the script at an address; its session has the name of the client.
-fn runs(client: &str, address: &str, saw: &Value) -> anyhow::Result<()> {
+/// What a client sees that opens the green page and takes a screenshot of it.
+fn green() -> Value {
+    json!({ "title": "Green", "screenshot": "PNG" })
+}
+
+/// Runs a client of the script at an address, and returns what it saw.
+fn run(client: &str, address: &str) -> anyhow::Result<Value> {
     let Shared { server, pages } = Shared::get();
     let arguments = [client, address, &pages.url(""), server.key()];
     let run = Clients::find()?.run(server, "crates/app/tests/scripts/connect.mjs", &arguments)?;
-    assert_eq!(run.json()?, *saw, "{client}");
     assert!(!server.log().contains(server.key()), "the log shows no key");
+    run.json()
+}
+
+/// Runs a client of the script at `/connect`, as a session with the name of the client.
+fn runs(client: &str, address: &str, saw: &Value) -> anyhow::Result<()> {
+    assert_eq!(run(client, address)?, *saw, "{client}");
+    Ok(())
+}
+
+/// Checks what a client of `/wd/hub` saw, and that its session has ended.
+fn check_hub_client(client: &str, mut saw: Value) -> anyhow::Result<()> {
+    let session = saw.as_object_mut().and_then(|saw| saw.remove("session")).context("no session")?;
+    let session = session.as_str().context("no id")?;
+    assert_eq!(saw, green(), "{client}");
+    assert_eq!(Shared::get().server.get(&format!("/browsers/{session}"))?.status, 404, "{client} ends its session");
     Ok(())
 }
 
@@ -43,7 +62,7 @@ fn playwright_connects_to_a_websocket_and_to_an_http_address() -> anyhow::Result
     let server = &Shared::get().server;
     for (scheme, path, name) in [("ws", "/connect", "pw-ws"), ("http", "/connect", "pw-http"), ("http", "/", "pw-root")]
     {
-        runs("playwright", &(address(server, scheme, path) + &query(server, name)), &json!("Green"))?;
+        runs("playwright", &(address(server, scheme, path) + &query(server, name)), &green())?;
         until_ended(server, name)?;
     }
     Ok(())
@@ -54,7 +73,7 @@ fn playwright_connects_to_the_http_address_of_a_session() -> anyhow::Result<()> 
     let server = &Shared::get().server;
     let session = server.headless()?;
     let base = format!("{}?jwt={}", session.text("base_url"), session.token());
-    runs("playwright", &base, &json!("Green"))?;
+    runs("playwright", &base, &green())?;
 
     let list = format!("/vm/{}/json/list?jwt={}", session.id(), session.token());
     let targets = Request::new("GET", &list).send(server.address())?.expect(200)?.json()?;
@@ -70,18 +89,55 @@ fn playwright_connects_to_the_http_address_of_a_session() -> anyhow::Result<()> 
 #[test]
 fn puppeteer_connects_over_cdp_and_over_bidi() -> anyhow::Result<()> {
     let server = &Shared::get().server;
-    runs("puppeteer", &(address(server, "ws", "/connect") + &query(server, "pp-cdp")), &json!("Green"))?;
-    runs("bidi", &(address(server, "ws", "/connect/webdriver") + &query(server, "pp-bidi")), &json!("Green"))?;
+    runs("puppeteer", &(address(server, "ws", "/connect") + &query(server, "pp-cdp")), &green())?;
+    runs("bidi", &(address(server, "ws", "/connect/webdriver") + &query(server, "pp-bidi")), &green())?;
     until_ended(server, "pp-cdp")?;
     until_ended(server, "pp-bidi")
 }
 
 #[test]
-fn a_plain_websocket_and_webdriverio_connect() -> anyhow::Result<()> {
-    let server = &Shared::get().server;
-    runs("ws", &(address(server, "ws", "/connect") + &query(server, "ws")), &json!("Chrome"))?;
+fn playwright_for_python_connects() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let at = address(server, "ws", "/connect") + &query(server, "pw-python");
+    let script = "crates/app/tests/scripts/connect_playwright.py";
+    assert_eq!(Clients::find()?.run(server, script, &[&at, &pages.url("")])?.json()?, green());
+    until_ended(server, "pw-python")
+}
+
+#[test]
+fn a_plain_websocket_and_chromiumoxide_connect() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    runs("ws", &(address(server, "ws", "/connect") + &query(server, "ws")), &green())?;
     until_ended(server, "ws")?;
-    runs("webdriverio", &address(server, "http", "/wd/hub"), &json!("Green"))
+    let at = address(server, "ws", "/connect") + &query(server, "chromiumoxide");
+    assert_eq!(Clients::find()?.run_rust(&["chromiumoxide", &at, &pages.url("")])?.json()?, green());
+    until_ended(server, "chromiumoxide")
+}
+
+#[test]
+fn webdriverio_selenium_for_javascript_and_fantoccini_connect_and_end_their_session() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let with_key = format!("http://anyone:{}@{}/wd/hub", server.key(), server.address());
+    check_hub_client("webdriverio", run("webdriverio", &address(server, "http", "/wd/hub"))?)?;
+    check_hub_client("selenium", run("selenium", &with_key)?)?;
+    // Its last request has no credentials of the address, so a key beside the host would leave the session to its timeout.
+    let at = address(server, "http", &format!("/wd/hub/{}/", server.key()));
+    check_hub_client("fantoccini", Clients::find()?.run_rust(&["fantoccini", &at, &pages.url("")])?.json()?)
+}
+
+#[test]
+fn the_browsers_of_the_agents_browser_use_and_stagehand_connect() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    for (scheme, name) in [("ws", "browser-use-ws"), ("http", "browser-use-http")] {
+        let at = address(server, scheme, "/connect") + &query(server, name);
+        let script = "crates/app/tests/scripts/connect_browser_use.py";
+        let saw = json!({ "title": "Pressed", "button": "Press", "said": "Hello, ", "screenshot": "PNG" });
+        assert_eq!(Clients::browser_use()?.run(server, script, &[&at, &pages.url("")])?.json()?, saw, "{name}");
+        until_ended(server, name)?;
+    }
+    let saw = json!({ "title": "Pressed", "said": "Hello, Stagehand", "screenshot": "PNG" });
+    runs("stagehand", &(address(server, "ws", "/connect") + &query(server, "stagehand")), &saw)?;
+    until_ended(server, "stagehand")
 }
 
 #[test]

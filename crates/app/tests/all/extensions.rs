@@ -230,8 +230,18 @@ fn a_store_extension_is_a_zip_and_comes_only_from_allowed_destinations() -> anyh
         client = Kernel(base_url=os.environ['CASEMENT_URL'], api_key=os.environ['CASEMENT_KEY'], max_retries=0)\n\
         url = 'https://chromewebstore.google.com/detail/x/abcdefghijklmnopabcdefghijklmnop'\n\
         client.extensions.download_from_chrome_store(url=url, os='win').write_to_file('item.zip')\n";
-    let run = Clients::find()?.run_text(&server, "bought.py", bought, &[])?;
-    ensure!(run.file("item.zip")? == archive, "the public client gets another one");
+    let by_node = "import { writeFileSync } from 'node:fs';\nimport Kernel from '@onkernel/sdk';\n\
+        const client = new Kernel({ baseURL: process.env.CASEMENT_URL, apiKey: process.env.CASEMENT_KEY, maxRetries: 0 });\n\
+        const url = 'https://chromewebstore.google.com/detail/x/abcdefghijklmnopabcdefghijklmnop';\n\
+        const bought = await client.extensions.downloadFromChromeStore({ url, os: 'win' });\n\
+        writeFileSync('item.zip', Buffer.from(await bought.arrayBuffer()));\n";
+    let [oldest, newest] = Clients::of_both_versions()?;
+    for (clients, script, text) in
+        [(&oldest, "bought.py", bought), (&newest, "bought.py", bought), (&oldest, "bought.mjs", by_node)]
+    {
+        let run = clients.run_text(&server, script, text, &[])?;
+        ensure!(run.file("item.zip")? == archive, "the public client gets another one: {script}");
+    }
     send(&server, form("/extensions", &[("name", "bought")], &[("file", &fetched.body)]))?.expect(201)?;
     for nowhere in ["pppppppppppppppppppppppppppppppp", "oooooooooooooooooooooooooooooooo"] {
         let refused = ask(&server, nowhere)?.expect(502)?;

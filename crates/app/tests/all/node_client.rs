@@ -1,7 +1,10 @@
 //! Tests with the public JavaScript client, which is unmodified except for its base URL.
 
-use casement_test_support::program::{Clients, Shared};
+use casement_test_support::program::{Clients, Options, Pages, Server, Shared};
 use serde_json::json;
+
+use super::connect_server::{ConnectServer, TOKEN};
+use super::login_site::Site;
 
 #[test]
 fn calls_streams_files_pagers_and_cancelling_of_the_javascript_client_work() -> anyhow::Result<()> {
@@ -19,5 +22,20 @@ fn calls_streams_files_pagers_and_cancelling_of_the_javascript_client_work() -> 
         "gone": [404, "not_found"],
     });
     assert_eq!(run.json()?, saw);
+    Ok(())
+}
+
+#[test]
+fn every_method_of_the_javascript_client_works() -> anyhow::Result<()> {
+    let store = ConnectServer::start(&[("Shop", "https://shop.example/login", ["me", "s3cr3t-shop", ""])])?;
+    let pages = Pages::start()?;
+    let site = Site::new(&pages, "shop-node");
+    let flags = vec![format!("--credential-provider-allow={}", store.address)];
+    let server = Server::start(Options { flags, ..Options::reaching(&pages) })?;
+
+    let arguments = [&pages.url(""), &site.url("home"), &store.url(), TOKEN];
+    let run = Clients::find()?.run(&server, "crates/app/tests/scripts/kernel_methods.mjs", &arguments)?;
+
+    assert_eq!(run.json()?, json!({}), "the methods with another answer than expected");
     Ok(())
 }

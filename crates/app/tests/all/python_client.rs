@@ -61,3 +61,29 @@ fn every_call_of_the_python_client_for_profiles_works() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn methods_of_the_newest_python_client_work_or_are_refused_by_name() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let [_, newest] = Clients::of_both_versions()?;
+    let run = newest.run(server, "crates/app/tests/scripts/kernel_newest.py", &[&pages.url("")])?;
+    let refused = json!(["not_supported"]);
+    let saw = json!({
+        "scripts": ["A form", ["default", "tools"], "double", 42, "42"],
+        "events": ["console_log", true],
+        "proxies": [[true], "elsewhere", true, "unavailable"],
+        "destinations": [[true], "other", pages.url(""), "not_found"],
+        "entitlements": true,
+        "context": true,
+        "refusals": {
+            "audit_logs.export_destinations": refused,
+            "browsers.webmcp.custom_tools": refused,
+            "config_registry": refused,
+            "search": refused,
+            "vault_provider_configs": refused,
+            "vaults": refused,
+        },
+    });
+    assert_eq!(run.json()?, saw);
+    Ok(())
+}

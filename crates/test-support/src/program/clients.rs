@@ -1,5 +1,6 @@
 //! Runs scripts with the public clients, in the versions that `crates/app/tests/clients` locks.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -20,10 +21,15 @@ const SCRIPT_TIMEOUT: Duration = Duration::from_secs(900);
 /// The folders of Python with the oldest and the newest supported version of the public client.
 const OLDEST: &str = "venv";
 const NEWEST: &str = "venv-newest";
+/// The folder of Python with browser-use.
+const BROWSER_USE: &str = "venv-browser-use";
 /// The folder of Python with the fuzzer of the API.
 const FUZZER: &str = "venv-fuzzer";
 /// The folder of Python with the S3-compatible store.
 const STORE: &str = "venv-store";
+
+/// The variable with the folder for the records of the called methods of the public clients; none are made without it.
+const METHODS: &str = "CASEMENT_TEST_METHODS";
 
 /// The folder where the clients are installed.
 pub struct Clients {
@@ -56,6 +62,11 @@ impl Clients {
     /// Finds the clients, once with the oldest and once with the newest supported version of the Python client.
     pub fn of_both_versions() -> anyhow::Result<[Self; 2]> {
         Ok([Self::find()?, Self { python: NEWEST, ..Self::find()? }])
+    }
+
+    /// Finds browser-use, as a Python whose scripts can import it.
+    pub fn browser_use() -> anyhow::Result<Self> {
+        Ok(Self { python: BROWSER_USE, ..Self::find()? })
     }
 
     /// Finds the fuzzer of the API, as a Python whose scripts can import it.
@@ -104,26 +115,33 @@ impl Clients {
         self.run_text(server, name, &text, arguments)
     }
 
+    /// Runs the program with the Rust clients.
+    pub fn run_rust(&self, arguments: &[&str]) -> anyhow::Result<Script> {
+        let mut command = Command::new(self.home.join("rust-clients"));
+        command.args(arguments);
+        finish("rust-clients", own_dir()?, command)
+    }
+
     /// Runs a script that is given as text, under this name.
     pub fn run_text(&self, server: &Server, name: &str, text: &str, arguments: &[&str]) -> anyhow::Result<Script> {
-        let dir = tempfile::Builder::new().prefix("casement-client-").tempdir_in("/tmp")?;
+        let dir = own_dir()?;
         // Node looks for packages beside the script, and upwards.
         std::os::unix::fs::symlink(self.home.join("node_modules"), dir.path().join("node_modules"))?;
         let script = dir.path().join(name);
         fs::write(&script, text)?;
         let program = match script.extension().and_then(|extension| extension.to_str()) {
-            Some("mjs") => PathBuf::from("node"),
+            Some("mjs") => self.home.join("node"),
             Some("py") => self.python_programs().join("python"),
             Some("sh") => PathBuf::from("sh"),
             _ => bail!("{name}: neither .mjs nor .py nor .sh"),
         };
         let mut command = Command::new(program);
+        if let Some(folder) = std::env::var_os(METHODS) {
+            record(&mut command, &script, text, &folder)?;
+        }
         command.arg(&script).args(arguments);
         command.env("CASEMENT_URL", server.url()).env("CASEMENT_KEY", server.key());
-        let status = run_in(dir.path(), &mut command).with_context(|| format!("{name} {}", output_of(dir.path())))?;
-        ensure!(status.success(), "{name}: {status} {}", output_of(dir.path()));
-        let stdout = fs::read_to_string(dir.path().join("stdout"))?;
-        Ok(Script { dir, stdout })
+        finish(name, dir, command)
     }
 }
 
@@ -143,6 +161,37 @@ impl Script {
 /// Returns the top folder of the checkout.
 pub fn repository() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Makes a command that runs a script of a public client with the program beside the scripts that writes down the
+/// methods.
+fn record(command: &mut Command, script: &Path, text: &str, folder: &OsStr) -> anyhow::Result<()> {
+    let uses = |imports: &[&str]| imports.iter().any(|import| text.contains(import));
+    let recorder = match script.extension().and_then(|extension| extension.to_str()) {
+        Some("py") if uses(&["import kernel", "from kernel import"]) => "kernel_record.py",
+        Some("mjs") if uses(&["from '@onkernel/sdk'"]) => {
+            command.arg("--import");
+            "kernel_record.mjs"
+        }
+        _ => return Ok(()),
+    };
+    let copy = script.with_file_name(recorder);
+    fs::copy(repository().join("crates/app/tests/scripts").join(recorder), &copy)
+        .context("cannot copy the recorder")?;
+    command.arg(copy).env(METHODS, folder);
+    Ok(())
+}
+
+fn own_dir() -> anyhow::Result<TempDir> {
+    Ok(tempfile::Builder::new().prefix("casement-client-").tempdir_in("/tmp")?)
+}
+
+/// Runs a command that must succeed.
+fn finish(name: &str, dir: TempDir, mut command: Command) -> anyhow::Result<Script> {
+    let status = run_in(dir.path(), &mut command).with_context(|| format!("{name} {}", output_of(dir.path())))?;
+    ensure!(status.success(), "{name}: {status} {}", output_of(dir.path()));
+    let stdout = fs::read_to_string(dir.path().join("stdout"))?;
+    Ok(Script { dir, stdout })
 }
 
 /// Runs a command to its end, or to the timeout. Ends everything that it started.
