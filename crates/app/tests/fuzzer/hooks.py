@@ -49,6 +49,7 @@ OF_CONTENTS = {
     ("create_deployment", "source.url: must lie at one of"),
     ("create_deployment", "region: must be one of"),
     ("update_browser", "network.private_hosts: can be set only"),
+    ("update_browser", "network.proxy_routes: can be set only"),
     # Reserved names, in any case.
     ("create_telemetry_destination", "headers."),
     ("update_telemetry_destination", "headers."),

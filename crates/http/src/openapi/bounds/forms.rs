@@ -68,7 +68,7 @@ pub(super) const ANY_URL: &str =
 pub(super) const STORE_URL: &str = r"^https://chromewebstore\.google\.com/detail/([a-z-]+/)?[a-p]{32}$";
 /// A path within a package.
 pub(super) const PACKAGE_PATH: &str =
-    r"^[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*\.(py|ts|mts|js|mjs|cjs)$";
+    r"^([A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}/)*[A-Za-z0-9_-][A-Za-z0-9_.-]{0,249}\.(py|ts|mts|js|mjs|cjs)$";
 pub(super) const ABSOLUTE_PATH: &str = r"^/[^\x00]*$";
 pub(super) const OCTAL_MODE: &str = "^[01]?[0-7]{3}$";
 pub(super) const BASE32: &str = "^([A-Za-z2-7]{8}){1,100}$";
@@ -130,8 +130,17 @@ pub(super) fn region() -> Value {
     one_of(&BrowserRegion::ALL.map(BrowserRegion::as_str))
 }
 
+/// A host name, or `*.` and a host name.
+const NAME_OR_SUBDOMAINS: &str = r"(\*\.)?([A-Za-z0-9_-]{1,63}\.)*[A-Za-z_][A-Za-z0-9_-]{0,62}\.?";
+
 pub(super) fn hosts(low: usize, high: usize) -> Value {
-    items_of(low, high, text(1, network::MAX_PATTERN))
+    let host = json!({"pattern": format!("^{NAME_OR_SUBDOMAINS}$"), "minLength": 1, "maxLength": network::MAX_PATTERN});
+    items_of(low, high, host)
+}
+
+/// The private hosts, with or without a port.
+pub(super) fn private_hosts(high: usize) -> Value {
+    items_of(0, high, text(1, network::MAX_PATTERN))
 }
 
 /// Host names, `*.` and a host name, addresses and networks. The schema knows neither which are public nor all rules of IPv6 addresses.
@@ -139,8 +148,7 @@ pub(super) fn destinations(low: usize, high: usize) -> Value {
     let byte = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
     let v4 = format!(r"{byte}(\.{byte}){{3}}(/([0-9]|[12][0-9]|3[0-2]))?");
     let v6 = r"\[[0-9A-Fa-f:]*:[0-9A-Fa-f:]*\]|[0-9A-Fa-f:]*:[0-9A-Fa-f:]*/[0-9]{1,3}";
-    let name = r"(\*\.)?([A-Za-z0-9_-]{1,63}\.)*[A-Za-z_][A-Za-z0-9_-]{0,62}\.?";
-    let pattern = format!("^({name}|{v4}|{v6})$");
+    let pattern = format!("^({NAME_OR_SUBDOMAINS}|{v4}|{v6})$");
     items_of(low, high, json!({"pattern": pattern, "minLength": 1, "maxLength": network::MAX_PATTERN}))
 }
 

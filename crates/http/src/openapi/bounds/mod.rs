@@ -29,7 +29,7 @@ use forms::{
     ABSOLUTE_PATH, ALLOWED_DOMAIN, ANY_URL, BASE32, BASE64, BYPASS_HOST, HEADER_NAME, HOST_NAME, HTTP_URL, LABEL,
     NO_NUL, OCTAL_MODE, PACKAGE_PATH, PLAIN, SLUG_OR_EMPTY, coordinate, destinations, formed, headers, held_keys,
     hosts, items, items_of, label, label_in_path, map, memory, one_given, one_given_or_null, one_of, path, plain,
-    range, region, side, slug, tags, text,
+    private_hosts, range, region, side, slug, tags, text,
 };
 
 pub(super) use conditions::conditions;
@@ -91,7 +91,7 @@ fn sessions() -> Vec<FieldBound> {
         ("BrowserPoolInput", "memory", memory()),
         ("BrowserPoolInput", "region", region()),
         ("BrowserNetworkInput", "allowed_hosts", destinations(1, network::MAX_ALLOWED_HOSTS)),
-        ("BrowserNetworkInput", "private_hosts", hosts(0, network::MAX_PRIVATE_HOSTS)),
+        ("BrowserNetworkInput", "private_hosts", private_hosts(network::MAX_PRIVATE_HOSTS)),
         ("BrowserNetworkInput", "proxy_routes", items(0, network::MAX_PROXY_ROUTES)),
         ("BrowserNetworkUpdate", "allowed_hosts", destinations(1, network::MAX_ALLOWED_HOSTS)),
         ("BrowserNetworkUpdate", "expected_allowlist_revision", plain(name::MAX_LENGTH)),

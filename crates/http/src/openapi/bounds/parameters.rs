@@ -1,11 +1,13 @@
 //! The bounds of query parameters.
 
-use casement_domain::{audit, page::Page, pool, session, telemetry};
+use casement_domain::{audit, browser::StartUrl, page::Page, pool, session, telemetry};
 use serde_json::{Value, json};
 
 use crate::connect::MAX_DURATION_MS;
 
-use super::forms::{DATE_TIME_OR_AGE, ID, NO_NUL, OCTAL_MODE, SIZE, STORE_URL, formed, items_of, one_of, path, range};
+use super::forms::{
+    ANY_URL, DATE_TIME_OR_AGE, ID, NO_NUL, OCTAL_MODE, SIZE, STORE_URL, formed, items_of, one_of, path, range,
+};
 
 /// The bound of a query parameter of a text without other bounds: PostgreSQL refuses NUL.
 pub(in crate::openapi) fn any_text() -> Value {
@@ -19,6 +21,7 @@ pub(in crate::openapi) fn parameters() -> Vec<(&'static str, Value)> {
     // Larger numbers than the format has are beyond the end of every list too.
     let number = json!({"minimum": 0, "format": null});
     vec![
+        ("start_url", formed(ANY_URL, StartUrl::MAX_LENGTH)),
         ("viewport", json!({"pattern": SIZE})),
         ("acquire_timeout_seconds", range(0, pool::MAX_WAIT_SECONDS)),
         ("timeout_seconds", range(session::MIN_TIMEOUT_SECONDS.into(), session::MAX_TIMEOUT_SECONDS)),
