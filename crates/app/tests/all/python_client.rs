@@ -76,7 +76,6 @@ fn methods_of_the_newest_python_client_work_or_are_refused_by_name() -> anyhow::
         "entitlements": true,
         "context": true,
         "refusals": {
-            "audit_logs.export_destinations": refused,
             "browsers.webmcp.custom_tools": refused,
             "config_registry": refused,
             "search": refused,

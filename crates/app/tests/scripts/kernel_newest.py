@@ -71,17 +71,12 @@ def destinations():
 
 def refusals():
     """The codes of methods that Casement does not have, by their area."""
-    exports, analyses, configs = client.audit_logs.export_destinations, client.config_registry.analyses, client.vault_provider_configs
-    bucket = {"bucket": "logs", "prefix": "a/", "region": "eu-west-1", "role_arn": "arn:aws:iam::123456789012:role/logs"}
+    analyses, configs = client.config_registry.analyses, client.vault_provider_configs
     tools, vaults, search = client.browsers.webmcp.custom_tools, client.vaults, client.search
     item = {"key": "card", "id_or_name": "v"}
     card = {"type": "card", "spec": {"provider": "agentcard"}}
     config = {"name": "c", "provider": "link", "credentials": {"client_id": "a", "client_secret": "b"}}
     calls = {
-        "audit_logs.export_destinations": [
-            lambda: exports.create(type="s3", format="jsonl.gz", **bucket), lambda: exports.list().items,
-            lambda: exports.retrieve("x"), lambda: exports.update("x", prefix="b/"), lambda: exports.test("x"), lambda: exports.delete("x"),
-        ],
         "browsers.webmcp.custom_tools": [
             lambda: tools.add("x", namespace="n", source="1"), lambda: tools.list("x"), lambda: tools.remove("t", id_or_name="x"),
         ],

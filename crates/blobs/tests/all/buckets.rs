@@ -82,8 +82,8 @@ async fn a_refusal_is_its_status_and_code_and_nothing_else_that_the_store_writes
         assert_eq!(refused, Err(BucketFault::Refused { status: 403, code: code.map(str::to_owned) }));
         assert_eq!(heads.lock().len(), 1, "the export itself repeats");
     }
-    let nobody = buckets("http://127.0.0.1:1").put(&target(), "a", Bytes::new()).await;
-    assert_eq!(nobody, Err(BucketFault::Unreachable));
+    let unreachable = buckets("http://127.0.0.1:1").put(&target(), "a", Bytes::new()).await;
+    assert_eq!(unreachable, Err(BucketFault::Unreachable));
 }
 
 #[test]
