@@ -1,3 +1,5 @@
+//! Tests of the commands that name files.
+
 use serde_json::json;
 
 use super::*;

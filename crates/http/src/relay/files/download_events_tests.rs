@@ -1,3 +1,5 @@
+//! Tests of the marked events of downloads.
+
 use serde_json::json;
 
 use super::*;

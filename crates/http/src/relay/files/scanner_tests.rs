@@ -1,3 +1,5 @@
+//! Tests of the search in a client's messages.
+
 use super::*;
 
 const WORD: &str = "DOM.setFileInputFiles";
