@@ -1,10 +1,11 @@
 //! Tests with the public JavaScript client, which is unmodified except for its base URL.
 
-use casement_test_support::program::{Clients, Options, Pages, Server, Shared};
+use casement_test_support::program::{Clients, Options, Pages, Server, Shared, until};
 use serde_json::json;
 
 use super::connect_server::{ConnectServer, TOKEN};
 use super::login_site::Site;
+use super::programs::TEST_TIMEOUT;
 
 #[test]
 fn calls_streams_files_pagers_and_cancelling_of_the_javascript_client_work() -> anyhow::Result<()> {
@@ -37,5 +38,8 @@ fn every_method_of_the_javascript_client_works() -> anyhow::Result<()> {
     let run = Clients::find()?.run(&server, "crates/app/tests/scripts/kernel_methods.mjs", &arguments)?;
 
     assert_eq!(run.json()?, json!({}), "the methods with another answer than expected");
-    Ok(())
+    until("the processes of its app are gone", TEST_TIMEOUT, || {
+        let left = server.processes().iter().filter(|one| one.argv.iter().any(|word| word == "inside")).count();
+        (left == 0).then_some(())
+    })
 }
