@@ -26,6 +26,7 @@ mod picture;
 mod priority;
 mod process;
 mod profile;
+mod random_id;
 mod receive;
 mod replay;
 mod reply;

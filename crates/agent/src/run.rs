@@ -152,6 +152,7 @@ fn assemble(config: AgentConfig, started_at: Instant) -> (Agent, Operations, Sup
         telemetry: Arc::clone(&telemetry),
         saves_profile: config.keeps_profile,
     };
+    let scripts = Arc::new(Scripts::new(Arc::clone(&runner)));
     let operations = Operations {
         contact: Arc::clone(&contact),
         shutdown: Arc::clone(&shutdown),
@@ -176,11 +177,11 @@ fn assemble(config: AgentConfig, started_at: Instant) -> (Agent, Operations, Sup
         profiles: Arc::clone(&profiles),
         extensions: Arc::clone(&extensions),
         replays: Arc::clone(&replays),
-        repl: Repl::new(Arc::clone(&runner)),
-        scripts: Scripts::new(runner),
+        repl: Repl::new(runner),
+        scripts: Arc::clone(&scripts),
         telemetry: Arc::clone(&telemetry),
         views: Views::new(browser.clone(), capture),
-        webmcp: WebMcp::new(browser.clone()),
+        webmcp: WebMcp::new(browser.clone(), scripts),
     };
     let supervisor = Supervisor {
         config,

@@ -54,7 +54,7 @@ pub(crate) struct Operations {
     pub(crate) extensions: Arc<Extensions>,
     pub(crate) replays: Arc<Replays>,
     pub(crate) repl: Repl,
-    pub(crate) scripts: Scripts,
+    pub(crate) scripts: Arc<Scripts>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) views: Views,
     pub(crate) webmcp: WebMcp,

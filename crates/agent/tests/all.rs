@@ -56,3 +56,5 @@ mod view;
 mod web;
 #[path = "all/webmcp.rs"]
 mod webmcp;
+#[path = "all/webmcp_custom.rs"]
+mod webmcp_custom;

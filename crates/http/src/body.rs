@@ -32,7 +32,19 @@ const MAX_QUEUED_CHUNKS: usize = 4;
 /// # Errors
 /// As [`json()`] and [`json::read`].
 pub(crate) async fn object<T: DeserializeOwned>(request: &HttpRequest, payload: &mut Payload) -> Result<T, ApiError> {
-    let body = json(request, payload).await?;
+    object_within(MAX_JSON_BYTES, request, payload).await
+}
+
+/// Reads a JSON body as [`object`] does, of at most `max_bytes` bytes.
+///
+/// # Errors
+/// As [`object`].
+pub(crate) async fn object_within<T: DeserializeOwned>(
+    max_bytes: usize,
+    request: &HttpRequest,
+    payload: &mut Payload,
+) -> Result<T, ApiError> {
+    let body = json_within(max_bytes, request, payload).await?;
     let (object, ignored) = json::read_with_ignored(&body, |fields| not_supported::check_fields(request, fields))?;
     ignored.note(request);
     Ok(object)

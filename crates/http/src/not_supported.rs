@@ -46,11 +46,6 @@ const FIELDS: &[Parameter] = &[
 
 /// The operations of clients that this server does not have: their paths with the methods and names of the operations.
 const OPERATIONS: &[(&str, &[(&str, &str)])] = &[
-    (
-        "/browsers/{}/webmcp/custom-tools",
-        &[("POST", "browsers.webmcp.custom_tools.add"), ("GET", "browsers.webmcp.custom_tools.list")],
-    ),
-    ("/browsers/{}/webmcp/custom-tools/{}", &[("DELETE", "browsers.webmcp.custom_tools.remove")]),
     ("/config-registry", &[("GET", "config_registry.list")]),
     ("/config-registry/lookup", &[("POST", "config_registry.lookup")]),
     ("/config-registry/resolve", &[("POST", "config_registry.resolve")]),

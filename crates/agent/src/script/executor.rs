@@ -73,6 +73,15 @@ impl Executor {
     }
 
     pub(super) async fn execute(self: &Arc<Self>, request: ExecuteScript) -> Result<ScriptEnd, Refusal> {
+        self.execute_with(request, None).await
+    }
+
+    /// Like [`execute`](Self::execute), with the page of this tab.
+    pub(super) async fn execute_with(
+        self: &Arc<Self>,
+        request: ExecuteScript,
+        tab: Option<Tab>,
+    ) -> Result<ScriptEnd, Refusal> {
         self.runner.folder()?;
         let Ok(_slot) = self.slots.try_acquire() else {
             let message = format_args!("{MAX_WAITING} scripts of this executor wait already");
@@ -94,7 +103,10 @@ impl Executor {
         };
         self.last_used_at_ms.store(clock::now_ms(), Ordering::Relaxed);
         let running = self.runner.usable_browser()?;
-        let tab = self.own_tab(&running.browser).await?;
+        let tab = match tab {
+            Some(tab) => Some(tab),
+            None => self.own_tab(&running.browser).await?,
+        };
         self.idle_task.lock().take();
         // A named executor has no prepared process.
         let _idle = self.name.is_none().then(|| IdleGuard(self));

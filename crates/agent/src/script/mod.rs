@@ -21,7 +21,7 @@ use crate::reply::{Answer, Refusal, empty, ok, read, read_within};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::script::{
     DELETE_EXECUTOR, DeleteExecutor, EXECUTE, EXECUTE_IN, ExecuteScript, ExecutorList, LIST_EXECUTORS,
-    MAX_NAMED_EXECUTORS,
+    MAX_NAMED_EXECUTORS, ScriptEnd, Tab,
 };
 
 /// The longest request: code of 1 MiB, with the longest JSON encoding.
@@ -55,6 +55,12 @@ impl Scripts {
             DELETE_EXECUTOR => self.delete(read(body).await?).await,
             other => Err(Refusal::no_operation(other)),
         }
+    }
+
+    /// Runs code of the agent on the default executor. Its `page` is that of the target, if one is given.
+    pub(crate) async fn run(&self, script: ExecuteScript, target_id: Option<String>) -> Result<ScriptEnd, Refusal> {
+        let tab = target_id.map(|target_id| Tab { target_id, created: false });
+        self.default.execute_with(script, tab).await
     }
 
     /// Returns the executor with this name. Creates it if there is none.

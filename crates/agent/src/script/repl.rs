@@ -8,7 +8,6 @@ use std::time::Duration;
 use http::request::Parts;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::json;
 use std::sync::Arc;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
@@ -18,13 +17,10 @@ use super::MAX_REQUEST;
 use super::process::{MessageKind, Process, RunnerMessage};
 use super::runner::Runner;
 use super::running::{describe_end, has_crashed, timed_out, wait_for_end};
+use crate::random_id::new_id;
 use crate::reply::{Answer, Refusal, ok, read_within};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::repl::{Content, EVALUATE, EvaluateCode, Evaluation, MAX_IMAGES, MAX_TEXT, MAX_WAITING};
-
-/// The characters of an id after its first letter.
-const ID_CHARACTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-const ID_LENGTH: usize = 24;
 
 /// The REPL of the session.
 #[derive(Debug)]
@@ -231,17 +227,4 @@ impl Output {
     fn terminated(self, repl_id: String, error: String) -> Evaluation {
         Evaluation { terminated: true, ..self.failed(repl_id, error) }
     }
-}
-
-/// Returns a random id: a letter, then letters and digits.
-fn new_id() -> String {
-    let mut random = [0_u8; ID_LENGTH];
-    // The kernel always fills so few bytes.
-    let _ = getrandom(&mut random, GetRandomFlags::empty());
-    let letters = ID_CHARACTERS.len() - 10;
-    let character = |(at, byte): (usize, &u8)| {
-        let choices = if at == 0 { letters } else { ID_CHARACTERS.len() };
-        char::from(ID_CHARACTERS[usize::from(*byte) % choices])
-    };
-    random.iter().enumerate().map(character).collect()
 }

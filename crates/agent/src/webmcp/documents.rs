@@ -73,6 +73,7 @@ impl PageTool {
             untrusted_content: hint("untrustedContentHint"),
             consequential: hint("consequentialHint"),
             autosubmit: self.autosubmit,
+            ..Annotations::default()
         }
     }
 

@@ -24,6 +24,9 @@ impl WebMcp {
             return Err(Refusal::new(ErrorCode::InvalidState, dialog));
         }
         let deadline = Instant::now() + Duration::from_millis(request.timeout_ms);
+        if let Some(id) = &reference.custom {
+            return self.call_custom(id, &reference, &request, deadline).await;
+        }
         let (cdp, notices) = Cdp::connect_within(&self.browser.endpoint(), BROWSER_TIMEOUT).await?;
         let session = cdp.attach(&reference.target_id, BROWSER_TIMEOUT).await.map_err(missing)?;
         let tools = documents::tools(&cdp, &session, &reference.frame_id).await.map_err(missing)?;
@@ -31,8 +34,7 @@ impl WebMcp {
         cdp.call(Some(&session), "WebMCP.enable", json!({}), PAGE_TIMEOUT).await.map_err(unsupported)?;
         // The tools may be those of a document that came meanwhile.
         let frames = documents::frames(&cdp, &session).await.map_err(missing)?;
-        let (frame_id, loader_id) = (&reference.frame_id, &reference.loader_id);
-        if !frames.iter().any(|(frame, _)| documents::is_document(frame, frame_id, loader_id)) {
+        if !frames.iter().any(|(frame, _)| reference.is_frame(frame)) {
             return Err(gone());
         }
         let params = json!({ "frameId": reference.frame_id, "toolName": tool.name, "input": request.input });
@@ -107,14 +109,14 @@ impl Invocation {
         let is_too_long = output.as_ref().is_some_and(|output| output.to_string().len() > MAX_OUTPUT);
         Some(match text(&notice.params["status"]) {
             "Completed" if is_too_long => {
-                self.failed(format!("the tool has completed, but its output has more than {MAX_OUTPUT} bytes"))
+                self.failed(&format!("the tool has completed, but its output has more than {MAX_OUTPUT} bytes"))
             }
             "Completed" => ToolResult { output, ..self.ended(ToolStatus::Completed) },
             "Canceled" => self.ended(ToolStatus::Canceled),
             _ => {
                 let reasons = [&notice.params["errorText"], &notice.params["exception"]["description"]];
                 let reason = reasons.into_iter().map(text).find(|reason| !reason.is_empty());
-                self.failed(reason.unwrap_or("the tool failed").to_owned())
+                self.failed(reason.unwrap_or("the tool failed"))
             }
         })
     }
@@ -123,27 +125,40 @@ impl Invocation {
     async fn time_out(&mut self, timeout_ms: u64) -> ToolResult {
         let invocation = json!({ "invocationId": self.id });
         drop(self.cdp.call(Some(&self.session), "WebMCP.cancelInvocation", invocation, PAGE_TIMEOUT).await);
-        let seconds = Duration::from_millis(timeout_ms).as_secs_f64();
-        self.unknown(&format!("it had not ended within {seconds} s and was canceled"))
+        self.unknown(&late(timeout_ms))
     }
 
     fn ended(&self, status: ToolStatus) -> ToolResult {
         ToolResult { invocation_id: self.id.clone(), status, output: None, error_text: None }
     }
 
-    fn failed(&self, reason: String) -> ToolResult {
-        let error_text = Some(reason.chars().take(MAX_ERROR).collect());
-        ToolResult { error_text, ..self.ended(ToolStatus::Error) }
+    fn failed(&self, reason: &str) -> ToolResult {
+        failed(self.id.clone(), reason)
     }
 
-    /// Returns the result of a tool whose effects are unknown.
     fn unknown(&self, reason: &str) -> ToolResult {
-        self.failed(format!("outcome_unknown: {reason}"))
+        unknown(self.id.clone(), reason)
     }
 }
 
+/// Returns the result of a tool that failed.
+pub(super) fn failed(invocation_id: String, reason: &str) -> ToolResult {
+    let error_text = Some(reason.chars().take(MAX_ERROR).collect());
+    ToolResult { invocation_id, status: ToolStatus::Error, output: None, error_text }
+}
+
+/// Returns the result of a tool whose effects are unknown.
+pub(super) fn unknown(invocation_id: String, reason: &str) -> ToolResult {
+    failed(invocation_id, &format!("outcome_unknown: {reason}"))
+}
+
+/// Returns the reason of a tool that was canceled at its timeout.
+pub(super) fn late(timeout_ms: u64) -> String {
+    format!("it had not ended within {} s and was canceled", Duration::from_millis(timeout_ms).as_secs_f64())
+}
+
 /// Returns the refusal of a reference whose tool does not exist any more.
-fn gone() -> Refusal {
+pub(super) fn gone() -> Refusal {
     Refusal::new(ErrorCode::Missing, "the tool does not exist, or its page has changed: list the tools again")
 }
 

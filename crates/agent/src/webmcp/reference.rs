@@ -5,8 +5,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::documents::{Document, PageTool};
+use super::documents::{self, Document, PageTool};
 
 /// The longest reference, in bytes.
 const MAX_BYTES: usize = 4096;
@@ -20,8 +21,11 @@ pub(super) struct ToolReference {
     /// The browser's id of the document.
     pub(super) loader_id: String,
     pub(super) name: String,
-    /// The fingerprint of the definition.
+    /// The fingerprint of the definition; 0 for a custom tool, whose definition does not change.
     fingerprint: u64,
+    /// The id of the custom tool, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) custom: Option<String>,
 }
 
 impl ToolReference {
@@ -32,7 +36,30 @@ impl ToolReference {
             loader_id: document.loader_id.clone(),
             name: tool.name.clone(),
             fingerprint: fingerprint(tool),
+            custom: None,
         }
+    }
+
+    /// Creates the reference of a custom tool for the document of a page.
+    pub(super) fn custom(document: &Document<'_>, id: &str, name: &str) -> Self {
+        Self {
+            target_id: document.target_id.clone(),
+            frame_id: document.frame_id.clone(),
+            loader_id: document.loader_id.clone(),
+            name: name.to_owned(),
+            fingerprint: 0,
+            custom: Some(id.to_owned()),
+        }
+    }
+
+    /// Returns true if it names this document.
+    pub(super) fn is_of(&self, document: &Document<'_>) -> bool {
+        self.frame_id == document.frame_id && self.loader_id == document.loader_id
+    }
+
+    /// Returns true if a frame, as the browser reports it, contains its document.
+    pub(super) fn is_frame(&self, frame: &Value) -> bool {
+        documents::is_document(frame, &self.frame_id, &self.loader_id)
     }
 
     pub(super) fn encode(&self) -> String {

@@ -9,13 +9,13 @@ use crate::cdp::Cdp;
 use crate::sandbox::{Sandbox, config};
 use crate::script::LONG;
 
-async fn list(client: &AgentClient) -> Vec<Tool> {
+pub(crate) async fn list(client: &AgentClient) -> Vec<Tool> {
     let list = client.download(LIST, &(), LONG).await.unwrap().collect(usize::MAX).await.unwrap();
     serde_json::from_slice::<ToolList>(&list).unwrap().tools
 }
 
 /// Returns the tools once there are as many.
-async fn tools(client: &AgentClient, count: usize) -> Vec<Tool> {
+pub(crate) async fn tools(client: &AgentClient, count: usize) -> Vec<Tool> {
     loop {
         let tools = list(client).await;
         if tools.len() == count {
@@ -24,7 +24,7 @@ async fn tools(client: &AgentClient, count: usize) -> Vec<Tool> {
     }
 }
 
-async fn invoke(
+pub(crate) async fn invoke(
     client: &AgentClient,
     tool_ref: &str,
     input: Value,
@@ -35,11 +35,11 @@ async fn invoke(
     Ok(serde_json::from_slice(&result).unwrap())
 }
 
-fn named<'a>(tools: &'a [Tool], name: &str) -> &'a Tool {
+pub(crate) fn named<'a>(tools: &'a [Tool], name: &str) -> &'a Tool {
     tools.iter().find(|tool| tool.name == name).unwrap()
 }
 
-async fn opened(sandbox: &Sandbox, client: &AgentClient, url: &str) -> (Cdp, String) {
+pub(crate) async fn opened(sandbox: &Sandbox, client: &AgentClient, url: &str) -> (Cdp, String) {
     let mut cdp = Cdp::dial(sandbox, &client.status().await.unwrap()).await;
     let target = cdp.pages().await.remove(0);
     let page = cdp.attach(&target).await;

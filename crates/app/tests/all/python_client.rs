@@ -70,13 +70,13 @@ fn methods_of_the_newest_python_client_work_or_are_refused_by_name() -> anyhow::
     let refused = json!(["not_supported"]);
     let saw = json!({
         "scripts": ["A form", ["default", "tools"], "double", 42, "42"],
+        "custom_tools": ["page", "already_exists", [true], [], { "word": "tea", "title": "A form" }, []],
         "events": ["console_log", true],
         "proxies": [[true], "elsewhere", true, "unavailable"],
         "destinations": [[true], "other", pages.url(""), "not_found"],
         "entitlements": true,
         "context": true,
         "refusals": {
-            "browsers.webmcp.custom_tools": refused,
             "config_registry": refused,
             "search": refused,
             "vault_provider_configs": refused,

@@ -39,6 +39,27 @@ def scripts(id):
     return [title, executors, tool.tool.name, doubled.output, answer.content[0].text]
 
 
+WORD_TOOL = """[{
+    kind: "page", match: { url_patterns: ["*://*/form"] },
+    tool: { name: "word", description: "Returns its word", inputSchema: { type: "object" } },
+    execute: ({ word }) => ({ word, title: document.title }),
+}]"""
+
+
+def custom_tools(id):
+    of, webmcp = client.browsers.webmcp.custom_tools, client.browsers.webmcp
+    client.browsers.playwright.execute(id, code=f"await page.goto('{pages}/form')")
+    [added] = of.add(id, namespace="words", source=WORD_TOOL).tools
+    again = refused(lambda: of.add(id, namespace="words", source=WORD_TOOL))
+    [replaced] = of.add(id, namespace="words", source=WORD_TOOL, force_overwrite_namespace=True).tools
+    listed = [one.id == replaced.id for one in of.list(id).tools]
+    [tool] = [one for one in webmcp.list_tools(id).tools if one.source.custom]
+    without = [one for one in webmcp.list_tools(id, exclude_custom=True).tools if one.source.custom]
+    output = webmcp.invoke_tool(id, tool_ref=tool.tool_ref, input={"word": "tea"}).output
+    of.remove(replaced.id, id_or_name=id)
+    return [added.kind, again, listed, without, output, of.list(id).tools]
+
+
 def events(id):
     client.browsers.update(id, telemetry={"enabled": True, "browser": {"console": {"enabled": True}}})
     with client.browsers.telemetry.stream(id) as stream:
@@ -72,14 +93,11 @@ def destinations():
 def refusals():
     """The codes of methods that Casement does not have, by their area."""
     analyses, configs = client.config_registry.analyses, client.vault_provider_configs
-    tools, vaults, search = client.browsers.webmcp.custom_tools, client.vaults, client.search
+    vaults, search = client.vaults, client.search
     item = {"key": "card", "id_or_name": "v"}
     card = {"type": "card", "spec": {"provider": "agentcard"}}
     config = {"name": "c", "provider": "link", "credentials": {"client_id": "a", "client_secret": "b"}}
     calls = {
-        "browsers.webmcp.custom_tools": [
-            lambda: tools.add("x", namespace="n", source="1"), lambda: tools.list("x"), lambda: tools.remove("t", id_or_name="x"),
-        ],
         "config_registry": [
             lambda: client.config_registry.list(), lambda: client.config_registry.lookup(url="https://a.example"),
             lambda: client.config_registry.resolve(url="https://a.example"), lambda: analyses.list(),
@@ -107,6 +125,7 @@ def refusals():
 session = client.browsers.create(headless=True, timeout_seconds=600)
 try:
     saw["scripts"] = scripts(session.session_id)
+    saw["custom_tools"] = custom_tools(session.session_id)
     saw["events"] = events(session.session_id)
 finally:
     client.browsers.delete_by_id(session.session_id)

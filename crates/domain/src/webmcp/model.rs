@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, check_length, check_max_bytes, within};
 
-/// A tool that a document of a session has registered. All its texts are the page's and not to be trusted.
+/// A tool that a document of a session has registered, or a custom tool for its page. The texts of a page's own tools are
+/// not to be trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageTool {
     /// The reference by which the tool is called; valid for this registration in this document.
@@ -17,6 +18,8 @@ pub struct PageTool {
     pub description: String,
     /// The JSON schema of its input as JSON text; `None` if the page gives no object.
     pub input_schema: Option<String>,
+    /// The JSON schema of its output as JSON text, if one is given.
+    pub output_schema: Option<String>,
     /// Hints about its effects.
     pub hints: ToolHints,
     /// The number of its browser window.
@@ -29,9 +32,22 @@ pub struct PageTool {
     pub page_url: String,
     /// The embedded frame that registered it; `None` for the page itself.
     pub frame: Option<EmbeddedFrame>,
+    /// The custom tool, if it is one.
+    pub custom: Option<CustomSource>,
 }
 
-/// Hints of a page about the effects of its tool; `None` if the page or the browser gives none.
+/// The custom tool that a tool of a page comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CustomSource {
+    /// The id of the custom tool.
+    pub id: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The debugging target of the page.
+    pub target_id: String,
+}
+
+/// Hints of a page or of a caller about the effects of a tool; `None` if there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolHints {
     /// It changes nothing.
@@ -42,6 +58,12 @@ pub struct ToolHints {
     pub consequential: Option<bool>,
     /// It is a form, which is or is not submitted when it is filled in.
     pub autosubmit: Option<bool>,
+    /// It deletes or overwrites.
+    pub destructive: Option<bool>,
+    /// A second call with the same input changes nothing more.
+    pub idempotent: Option<bool>,
+    /// It reaches things outside of the page.
+    pub open_world: Option<bool>,
 }
 
 /// An embedded frame.

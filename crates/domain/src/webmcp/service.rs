@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{NewToolCall, PageTool, ToolMachine, ToolResult};
+use super::{CustomTool, NewCustomTools, NewToolCall, PageTool, ToolMachine, ToolResult};
 use crate::session::{Activity, Session};
 use crate::session_operation::{OperationError, enter};
 
@@ -24,9 +24,9 @@ impl PageTools {
     ///
     /// # Errors
     /// See [`ToolMachine::tools`].
-    pub async fn list(&self, session: &Session) -> Result<Vec<PageTool>, OperationError> {
+    pub async fn list(&self, session: &Session, excludes_custom: bool) -> Result<Vec<PageTool>, OperationError> {
         let entered = enter(session, &self.activity)?;
-        self.machine.tools(entered.browser).await
+        self.machine.tools(entered.browser, excludes_custom).await
     }
 
     /// Calls a tool.
@@ -36,5 +36,36 @@ impl PageTools {
     pub async fn call(&self, session: &Session, call: NewToolCall) -> Result<ToolResult, OperationError> {
         let entered = enter(session, &self.activity)?;
         self.machine.call_tool(entered.browser, call).await
+    }
+
+    /// Adds custom tools to a session.
+    ///
+    /// # Errors
+    /// See [`ToolMachine::add_custom_tools`].
+    pub async fn add_custom(
+        &self,
+        session: &Session,
+        tools: NewCustomTools,
+    ) -> Result<Vec<CustomTool>, OperationError> {
+        let entered = enter(session, &self.activity)?;
+        self.machine.add_custom_tools(entered.browser, tools).await
+    }
+
+    /// Returns the custom tools of a session.
+    ///
+    /// # Errors
+    /// See [`ToolMachine::custom_tools`].
+    pub async fn list_custom(&self, session: &Session) -> Result<Vec<CustomTool>, OperationError> {
+        let entered = enter(session, &self.activity)?;
+        self.machine.custom_tools(entered.browser).await
+    }
+
+    /// Removes a custom tool of a session.
+    ///
+    /// # Errors
+    /// See [`ToolMachine::remove_custom_tool`].
+    pub async fn remove_custom(&self, session: &Session, id: String) -> Result<(), OperationError> {
+        let entered = enter(session, &self.activity)?;
+        self.machine.remove_custom_tool(entered.browser, id).await
     }
 }

@@ -160,6 +160,14 @@ impl<C: Credential> Request<C> {
         body::object(&self.http, &mut self.payload).await
     }
 
+    /// Reads a JSON body of at most `max_bytes` bytes.
+    ///
+    /// # Errors
+    /// See [`body::object`].
+    pub(crate) async fn json_within<T: DeserializeOwned>(&mut self, max_bytes: usize) -> Result<T, ApiError> {
+        body::object_within(max_bytes, &self.http, &mut self.payload).await
+    }
+
     /// Reads the texts of a form. Its files are streamed.
     ///
     /// # Errors

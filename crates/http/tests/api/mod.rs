@@ -49,3 +49,4 @@ mod ui;
 mod wd_hub;
 mod webdriver;
 mod webmcp;
+mod webmcp_custom;

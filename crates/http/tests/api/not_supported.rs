@@ -44,7 +44,6 @@ async fn an_operation_that_only_other_servers_have_is_refused_by_its_name() {
     for (method, path, name) in [
         ("POST", "/search", "search.create"),
         ("GET", "/vaults/x/items/y", "vaults.items.retrieve"),
-        ("GET", "/browsers/x/webmcp/custom-tools", "browsers.webmcp.custom_tools.list"),
         ("DELETE", "/vault-provider-configs/x", "vault_provider_configs.delete"),
     ] {
         let reply = api.call(method, path, "").await;

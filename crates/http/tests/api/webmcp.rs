@@ -34,7 +34,7 @@ fn result(status: ToolStatus) -> ToolResult {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tools_of_pages_and_their_frames_are_listed() {
     let mut ports = ports();
-    ports.page_tools.expect_tools().times(2).returning(|browser| {
+    ports.page_tools.expect_tools().times(2).returning(|browser, _| {
         assert_eq!(browser, browser_id(1));
         let plain = PageTool {
             tool_ref: "r1".to_owned(),
@@ -135,7 +135,7 @@ async fn calls_of_tools_out_of_bounds_and_stale_references_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_with_full_access_lists_tools_on_the_direct_route() {
     let mut ports = ports();
-    ports.page_tools.expect_tools().times(1).returning(|_| Ok(Vec::new()));
+    ports.page_tools.expect_tools().times(1).returning(|_, _| Ok(Vec::new()));
     let api = TestApi::start(ports);
     for (permission, status) in [(Permission::Drive, 200), (Permission::View, 403)] {
         let token = api.token(session_id(1), permission);

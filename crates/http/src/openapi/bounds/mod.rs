@@ -21,7 +21,7 @@ use casement_domain::{
     proxy::{self, ProxyType},
     replay::NewReplay,
     script, session, telemetry,
-    webmcp::NewToolCall,
+    webmcp::{NewCustomTools, NewToolCall},
 };
 use serde_json::{Value, json};
 
@@ -295,6 +295,8 @@ fn inside() -> Vec<FieldBound> {
         ("EvaluateCode", "timeout_sec", range(1, script::MAX_TIMEOUT_SECONDS)),
         ("InvokeTool", "tool_ref", text(1, NewToolCall::MAX_REFERENCE)),
         ("InvokeTool", "timeout_sec", range(1, NewToolCall::MAX_TIMEOUT_SECONDS)),
+        ("AddCustomTools", "namespace", formed("^[A-Za-z0-9_.-]+$", NewCustomTools::MAX_NAMESPACE)),
+        ("AddCustomTools", "source", text(1, NewCustomTools::MAX_SOURCE)),
         ("StartReplay", "framerate", range(1, NewReplay::MAX_FRAMERATE)),
         ("StartReplay", "max_duration_in_seconds", range(1, NewReplay::MAX_DURATION_SECONDS)),
         ("CurlBrowser", "url", formed(HTTP_URL, curl::MAX_URL)),

@@ -1,7 +1,9 @@
-//! The routes `…/webmcp`: tools that pages offer to agents.
+//! The routes `…/webmcp`: tools that pages offer to agents, and custom tools that callers add.
+
+mod custom;
 
 use actix_web::HttpResponse;
-use casement_domain::webmcp::{NewToolCall, PageTool, ToolHints, ToolResult, ToolStatus};
+use casement_domain::webmcp::{CustomSource, NewToolCall, PageTool, ToolHints, ToolResult, ToolStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 use utoipa::{IntoParams, ToSchema};
@@ -22,7 +24,7 @@ pub(crate) struct ToolsBody {
     tools: Vec<ToolBody>,
 }
 
-/// A tool that a document has registered.
+/// A tool that a document has registered, or a custom tool for a page.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = PageTool)]
 pub(crate) struct ToolBody {
@@ -32,7 +34,7 @@ pub(crate) struct ToolBody {
     source: SourceBody,
 }
 
-/// The description of a tool, in the page's own words.
+/// The description of a tool, in the words of the page, or of the caller for a custom tool.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ToolMetadata)]
 #[serde(rename_all = "camelCase")]
@@ -44,10 +46,34 @@ pub(crate) struct MetadataBody {
     /// The JSON schema of the input; `{}` if the page gives none.
     #[schema(value_type = Object)]
     input_schema: Box<RawValue>,
+    /// The JSON schema of the output, if one is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    output_schema: Option<Box<RawValue>>,
     annotations: AnnotationsBody,
 }
 
-/// Hints of the page, which nothing enforces. Hints that the page or the browser does not give are absent.
+impl MetadataBody {
+    fn new(
+        name: String,
+        title: Option<String>,
+        description: String,
+        schemas: (String, Option<String>),
+        hints: ToolHints,
+    ) -> Result<Self, ApiError> {
+        let (input, output) = schemas;
+        Ok(Self {
+            name,
+            title,
+            description,
+            input_schema: RawValue::from_string(input).map_err(ApiError::internal)?,
+            output_schema: output.map(RawValue::from_string).transpose().map_err(ApiError::internal)?,
+            annotations: AnnotationsBody::from(hints),
+        })
+    }
+}
+
+/// Hints, which nothing enforces. Those that are not given are absent.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ToolAnnotations)]
 #[serde(rename_all = "camelCase")]
@@ -64,6 +90,29 @@ pub(crate) struct AnnotationsBody {
     /// For a form: whether it is submitted when it is filled in.
     #[serde(skip_serializing_if = "Option::is_none")]
     autosubmit: Option<bool>,
+    /// The tool deletes or overwrites.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    destructive_hint: Option<bool>,
+    /// A second call with the same input changes nothing more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idempotent_hint: Option<bool>,
+    /// The tool reaches things outside of the page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open_world_hint: Option<bool>,
+}
+
+impl From<ToolHints> for AnnotationsBody {
+    fn from(hints: ToolHints) -> Self {
+        Self {
+            read_only_hint: hints.read_only,
+            untrusted_content_hint: hints.untrusted_content,
+            consequential_hint: hints.consequential,
+            autosubmit: hints.autosubmit,
+            destructive_hint: hints.destructive,
+            idempotent_hint: hints.idempotent,
+            open_world_hint: hints.open_world,
+        }
+    }
 }
 
 /// Where a tool was registered.
@@ -77,8 +126,22 @@ pub(crate) struct SourceBody {
     page_title: String,
     /// The URL of the page, without the fragment.
     page_url: String,
-    /// The embedded frame that registered the tool; null for the page itself.
+    /// The embedded frame that registered the tool; null for the page itself and for custom tools.
     frame: Option<FrameBody>,
+    /// The custom tool; absent for the tools of the page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    custom: Option<CustomSourceBody>,
+    /// The debugging target of the page, for a custom tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_id: Option<String>,
+}
+
+/// The custom tool that a tool of a page comes from.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CustomToolSource)]
+pub(crate) struct CustomSourceBody {
+    id: String,
+    namespace: String,
 }
 
 /// An embedded frame.
@@ -93,28 +156,22 @@ pub(crate) struct FrameBody {
 
 impl ToolBody {
     fn new(tool: PageTool) -> Result<Self, ApiError> {
-        let ToolHints { read_only, untrusted_content, consequential, autosubmit } = tool.hints;
-        let schema = tool.input_schema.unwrap_or_else(|| "{}".to_owned());
+        let schemas = (tool.input_schema.unwrap_or_else(|| "{}".to_owned()), tool.output_schema);
+        let (custom, target_id) = tool
+            .custom
+            .map(|CustomSource { id, namespace, target_id }| (CustomSourceBody { id, namespace }, target_id))
+            .unzip();
         Ok(Self {
             tool_ref: tool.tool_ref,
-            tool: MetadataBody {
-                name: tool.name,
-                title: tool.title,
-                description: tool.description,
-                input_schema: RawValue::from_string(schema).map_err(ApiError::internal)?,
-                annotations: AnnotationsBody {
-                    read_only_hint: read_only,
-                    untrusted_content_hint: untrusted_content,
-                    consequential_hint: consequential,
-                    autosubmit,
-                },
-            },
+            tool: MetadataBody::new(tool.name, tool.title, tool.description, schemas, tool.hints)?,
             source: SourceBody {
                 window_id: tool.window_id,
                 tab_id: tool.tab_id,
                 page_title: tool.page_title,
                 page_url: tool.page_url,
                 frame: tool.frame.map(|frame| FrameBody { frame_id: frame.frame_id, url: frame.url }),
+                custom,
+                target_id,
             },
         })
     }
@@ -123,10 +180,8 @@ impl ToolBody {
 /// Which tools to list.
 #[derive(Deserialize, IntoParams)]
 pub(crate) struct ListTools {
-    /// Whether tools are left out that callers have added. There are none, because this server has no operation that
-    /// adds tools. Default: false.
-    #[serde(rename = "exclude_custom")]
-    _exclude_custom: Option<bool>,
+    /// Whether custom tools are left out. Default: false.
+    exclude_custom: Option<bool>,
 }
 
 /// The call of a tool.
@@ -178,25 +233,28 @@ impl ResultBody {
 pub(crate) fn operations(api: &mut Operations) {
     api.resource("Tools of pages", "The session does not exist");
     api.get("/browsers/{id_or_name}/webmcp/tools", "list_page_tools", list_page_tools)
-        .summary("Lists the tools that the session's pages and their embedded frames offer by WebMCP.")
+        .summary(
+            "Lists the tools that the session's pages and their embedded frames offer by WebMCP, and the custom tools for them.",
+        )
         .query::<ListTools>()
         .returns::<ToolsBody>();
     api.post("/browsers/{id_or_name}/webmcp/invoke", "invoke_page_tool", invoke_page_tool)
-        .summary(
-            "Invokes a tool of a page and waits for its result. A form that is not submitted by itself is only filled in.",
-        )
+        .summary("Invokes a tool and waits for its result. A form that is not submitted by itself is only filled in.")
         .body::<Invoke>()
         .responds::<ResultBody>("200", "The tool has ended; `status` says how")
         .refuses([
             ("400", "A field breaks a rule, or the browser does not know WebMCP"),
             ("404", "The session does not exist, or the reference is not valid any more"),
             ("409", "The page has an open dialog"),
+            ("429", "Too many scripts wait before the custom tool"),
         ]);
+    custom::operations(api);
 }
 
 async fn list_page_tools(request: Request<ActiveSession>) -> Answer {
-    let ListTools { .. } = request.query()?;
-    let tools = request.while_served(request.services().page_tools.list(request.session())).await?;
+    let ListTools { exclude_custom } = request.query()?;
+    let excludes_custom = exclude_custom.unwrap_or_default();
+    let tools = request.while_served(request.services().page_tools.list(request.session(), excludes_custom)).await?;
     let tools = tools.into_iter().map(ToolBody::new).collect::<Result<_, _>>()?;
     Ok(HttpResponse::Ok().json(ToolsBody { tools }))
 }
