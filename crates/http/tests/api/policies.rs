@@ -288,8 +288,9 @@ async fn logins_save_credentials_only_for_a_key_that_may_make_and_change_them() 
         let has = has.map(|verb| format!("credentials:{verb}"));
         let api = connections(&[(&has[0], &all), (&has[1], &all)]);
         let needed = format!("this needs credentials:{lacks} on {all}, which the key's policy does not allow");
-        let asked = [create(&api, Some(true)).await, api.patch(&path(""), json!({ "save_credentials": true })).await];
-        for refused in asked {
+        let refusals =
+            [create(&api, Some(true)).await, api.patch(&path(""), json!({ "save_credentials": true })).await];
+        for refused in refusals {
             assert!(is_refused(&refused), "{refused}");
             assert_eq!(refused.json()["message"], format!("save_credentials: {needed}"));
         }
