@@ -4,7 +4,7 @@ use casement_test_support::program::{Clients, Options, Server, repository};
 
 /// The fuzzer sends valid and invalid requests, at the bounds of each field.
 #[test]
-fn every_response_has_a_documented_status_and_none_is_an_error_of_the_server() -> anyhow::Result<()> {
+fn the_server_accepts_answers_and_refuses_what_its_document_says() -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
     let hooks = repository().join("crates/app/tests/fuzzer").canonicalize()?;
 

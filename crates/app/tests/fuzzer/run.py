@@ -25,8 +25,10 @@ LEFT_OUT = [
     "connect_webdriver",
 ]
 
-# Further ones for a run by hand: CASEMENT_FUZZER_CHECKS=negative_data_rejection,valid_request_acceptance
-CHECKS = os.environ.get("CASEMENT_FUZZER_CHECKS", "not_a_server_error,status_code_conformance,content_type_conformance")
+CHECKS = os.environ.get("CASEMENT_FUZZER_CHECKS", ",".join([
+    "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
+    "response_schema_conformance", "negative_data_rejection", "valid_request_acceptance", "unsupported_method",
+]))
 
 
 def fuzz(phase, examples, hooks):

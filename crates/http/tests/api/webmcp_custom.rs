@@ -89,7 +89,7 @@ async fn a_list_of_tools_names_custom_tools_or_leaves_them_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn custom_tools_out_of_bounds_are_refused_before_the_session_is_asked() {
+async fn custom_tools_out_of_bounds_are_refused_before_the_session_is_called() {
     let api = TestApi::start(ports());
     let reply = api.post(&path("custom-tools"), json!({ "namespace": "a b" })).await;
     let details = [

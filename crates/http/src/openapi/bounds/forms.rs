@@ -131,10 +131,10 @@ pub(super) fn region() -> Value {
 }
 
 /// A host name, or `*.` and a host name.
-const NAME_OR_SUBDOMAINS: &str = r"(\*\.)?([A-Za-z0-9_-]{1,63}\.)*[A-Za-z_][A-Za-z0-9_-]{0,62}\.?";
+const NAME_OR_SUBDOMAINS: &str = r"(\*\.)?([A-Za-z0-9_-]{1,63}\.)*[A-Za-z_][A-Za-z0-9_-]{0,62}";
 
 pub(super) fn hosts(low: usize, high: usize) -> Value {
-    let host = json!({"pattern": format!("^{NAME_OR_SUBDOMAINS}$"), "minLength": 1, "maxLength": network::MAX_PATTERN});
+    let host = json!({"pattern": format!("^{NAME_OR_SUBDOMAINS}$"), "minLength": 1, "maxLength": 253});
     items_of(low, high, host)
 }
 

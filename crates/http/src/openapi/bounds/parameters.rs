@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::connect::MAX_DURATION_MS;
 
 use super::forms::{
-    ANY_URL, DATE_TIME_OR_AGE, ID, NO_NUL, OCTAL_MODE, SIZE, STORE_URL, formed, items_of, one_of, path, range,
+    ANY_URL, DATE_TIME_OR_AGE, ID, NO_NUL, OCTAL_MODE, SIZE, STORE_URL, formed, items_of, label, one_of, path, range,
 };
 
 /// The bound of a query parameter of a text without other bounds: PostgreSQL refuses NUL.
@@ -64,6 +64,9 @@ pub(in crate::openapi) fn operation_parameters() -> Vec<(&'static str, &'static 
         ("export_audit_chunk", "end", json!({"format": "date-time"})),
         ("download_profile", "version", json!({"pattern": format!("^$|{ID}")})),
         ("download_profile", "format", one_of(&["tar.zst", "tar"])),
+        ("get_connect_version", "name", label()),
+        ("connect_browser", "name", label()),
+        ("connect_webdriver", "name", label()),
         ("get_connect_version", "timeout", range(1, MAX_DURATION_MS)),
         ("connect_browser", "timeout", range(1, MAX_DURATION_MS)),
         ("connect_webdriver", "timeout", range(1, MAX_DURATION_MS)),
