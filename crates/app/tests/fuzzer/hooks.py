@@ -20,6 +20,8 @@ OF_ALL_OPERATIONS = (
     "location.",
     "network.private_hosts.",
     "network.allowed_hosts.",
+    # The hosts of all routes together are bounded.
+    "network.proxy_routes: ",
     "network.mutation_id: is required beside",
     "network.expected_allowlist_revision: is required beside",
     "telemetry.storage.enabled: needs a capture",

@@ -96,6 +96,7 @@ fn sessions() -> Vec<FieldBound> {
         ("BrowserNetworkUpdate", "allowed_hosts", destinations(1, network::MAX_ALLOWED_HOSTS)),
         ("BrowserNetworkUpdate", "expected_allowlist_revision", plain(name::MAX_LENGTH)),
         ("BrowserNetworkUpdate", "mutation_id", plain(name::MAX_LENGTH)),
+        ("BrowserProxyRouteInput", "proxy", one_given()),
         ("BrowserProxyRouteInput", "hosts", hosts(1, network::MAX_ROUTED_HOSTS)),
         ("BrowserProxySelection", "mode", one_of(&["direct", "default"])),
         ("CasementOptions", "acquire_timeout_seconds", range(0, pool::MAX_WAIT_SECONDS)),
