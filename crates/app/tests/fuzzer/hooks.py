@@ -47,6 +47,8 @@ OF_CONTENTS = {
     ("list_deployments", "app_name: is required with app_version"),
     ("create_credential_provider", "vault: "),
     ("create_proxy", "config."),
+    # The pattern of an IPv6 address is wider than the addresses.
+    ("create_proxy", "bypass_hosts."),
     # The schema of a pool serves create and update.
     ("create_pool", "expected_network: is only for updates"),
     # The operator sets the hosts.
