@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::support::{Ports, TestApi};
 
-fn ports() -> Ports {
+pub(super) fn ports() -> Ports {
     let mut ports = Ports::default();
     ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
     ports
@@ -23,7 +23,7 @@ fn ports() -> Ports {
     ports
 }
 
-fn path(operation: &str) -> String {
+pub(super) fn path(operation: &str) -> String {
     format!("/browsers/{}/webmcp/{operation}", session_id(1))
 }
 

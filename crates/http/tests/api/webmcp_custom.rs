@@ -2,28 +2,17 @@
 
 use casement_domain::{
     session_operation::OperationError,
-    testing::{browser_id, session, session_id},
+    testing::{browser_id, session_id},
     webmcp::{CustomSource, CustomTool, CustomToolKind, NewCustomTools, PageTool, ToolHints},
 };
 use casement_http::Permission;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
-use super::support::{Ports, TestApi};
-
-fn ports() -> Ports {
-    let mut ports = Ports::default();
-    ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
-    ports
-        .sessions
-        .expect_find_in_project()
-        .returning(|_, which, _| Ok((format!("{which:?}").contains(&session_id(1).to_string())).then(|| session(1))));
-    ports
-}
-
-fn path(tail: &str) -> String {
-    format!("/browsers/{}/webmcp/{tail}", session_id(1))
-}
+use super::{
+    support::TestApi,
+    webmcp::{path, ports},
+};
 
 fn tool() -> CustomTool {
     CustomTool {
