@@ -1,4 +1,4 @@
-//! Responses that are held whole in memory, such as images: bounds their number and their time in memory.
+//! Responses that are held whole in memory, such as images, and files of WebDriver commands: bounds their number and their time in memory.
 //!
 //! The response to a client that reads slowly, or not at all, stays in memory. Such a response needs one of a few
 //! slots, which is acquired before the response is created. The slot and the response are released when the response
@@ -45,6 +45,9 @@ static IMAGE_SLOTS: ResponseSlots = ResponseSlots::new(8, 2, 6, Duration::from_s
 /// The slots of responses that are still received from a site. The request was sent already, and `unavailable` would
 /// promise that nothing was done; so the wait is longer than the timeouts of clients.
 static SITE_SLOTS: ResponseSlots = ResponseSlots::new(16, 4, 12, Duration::from_secs(3600));
+
+/// The slots of files that WebDriver commands hold in memory, several times while they are decoded.
+static FILE_SLOTS: ResponseSlots = ResponseSlots::new(4, 2, 3, Duration::from_secs(30));
 
 /// A number of slots, with the bounds per owner and the timeouts.
 struct ResponseSlots {
@@ -106,6 +109,14 @@ pub(crate) async fn acquire_site_slot(session: &Session) -> Result<ResponseSlot,
     SITE_SLOTS.acquire(session.id, session.project).await
 }
 
+/// Acquires a slot for a file that a WebDriver command of a session holds in memory. Dropping the slot releases it.
+///
+/// # Errors
+/// `unavailable` if no slot of the session, its project or all has become available within half a minute.
+pub(crate) async fn acquire_file_slot(session: &Session) -> Result<ResponseSlot, ApiError> {
+    FILE_SLOTS.acquire(session.id, session.project).await
+}
+
 impl ResponseSlots {
     const fn new(count: usize, per_session: usize, per_project: usize, wait_timeout: Duration) -> Self {
         Self {
@@ -120,7 +131,12 @@ impl ResponseSlots {
 
     async fn acquire(&'static self, session: SessionId, project: ProjectId) -> Result<ResponseSlot, ApiError> {
         timeout(self.wait_timeout, self.permits(session, project)).await.ok().flatten().map_or_else(
-            || Err(ApiError::new(Code::Unavailable, "too many large answers are being read right now")),
+            || {
+                Err(ApiError::new(
+                    Code::Unavailable,
+                    "too many large answers and files are being transferred right now",
+                ))
+            },
             |permits| Ok(ResponseSlot { permits, hold_timeout: self.hold_timeout, stall_timeout: STALL_TIMEOUT }),
         )
     }

@@ -154,8 +154,8 @@ async fn command(request: Result<Request<WebDriverClient>, ApiError>) -> Answer 
 /// Those of [`body::read`] and [`run_command`].
 pub(crate) async fn read_and_run<C: SessionCredential>(mut request: Request<C>, tail: &str) -> Answer {
     let command = FileCommand::of(request.http().method(), tail);
-    let _turn = match command {
-        Some(command) => command.turn().await,
+    let _slot = match command {
+        Some(command) => command.slot(request.session()).await?,
         None => None,
     };
     let limit = command.and_then(FileCommand::max_body_bytes).unwrap_or(MAX_BODY_BYTES);

@@ -15,17 +15,16 @@ use casement_domain::{
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::error::{ApiError, Code};
+use crate::{
+    error::{ApiError, Code},
+    image_response::{ResponseSlot, acquire_file_slot},
+};
 
 /// The maximum size of the body of an upload, in bytes: an archive in base 64 inside JSON.
 const MAX_UPLOAD_BODY_BYTES: usize = 48 * 1024 * 1024;
 /// The maximum size of a file that is read as one message, in bytes.
 const MAX_DOWNLOAD_BYTES: u64 = 32 * 1024 * 1024;
-/// The maximum number of transfers at a time: each holds its file in memory, several times while it is decoded.
-const MAX_TRANSFERS: usize = 4;
-static TRANSFERS: Semaphore = Semaphore::const_new(MAX_TRANSFERS);
 /// The maximum number of downloads that are listed.
 const MAX_LISTED: usize = 1000;
 /// The directory of uploads inside a session.
@@ -71,12 +70,14 @@ impl FileCommand {
         (self == Self::Upload).then_some(MAX_UPLOAD_BODY_BYTES)
     }
 
-    /// Waits for the turn of a command that holds a whole file in memory, until the permit is dropped.
-    pub(crate) async fn turn(self) -> Option<SemaphorePermit<'static>> {
+    /// Acquires the slot of a command that holds a whole file in memory.
+    ///
+    /// # Errors
+    /// `unavailable`, as [`acquire_file_slot`].
+    pub(crate) async fn slot(self, session: &Session) -> Result<Option<ResponseSlot>, ApiError> {
         match self {
-            // The semaphore is never closed.
-            Self::Upload | Self::Download => TRANSFERS.acquire().await.ok(),
-            Self::List | Self::DeleteAll => None,
+            Self::Upload | Self::Download => acquire_file_slot(session).await.map(Some),
+            Self::List | Self::DeleteAll => Ok(None),
         }
     }
 
@@ -197,17 +198,35 @@ async fn delete_all(files: &Files, session: &Session) -> Result<Value, ApiError>
 
 #[cfg(test)]
 mod tests {
+    use casement_domain::{
+        ids::ProjectId,
+        testing::{session, session_id},
+    };
     use futures_util::FutureExt as _;
 
     use super::*;
 
-    #[test]
-    fn only_so_many_files_are_in_memory_at_a_time() {
-        let turn = |command: FileCommand| command.turn().now_or_never();
-        let mut held: Vec<_> = (0..MAX_TRANSFERS).map(|_| turn(FileCommand::Upload).expect("free")).collect();
-        assert!(turn(FileCommand::Upload).is_none() && turn(FileCommand::Download).is_none());
-        assert!(turn(FileCommand::List).is_some() && turn(FileCommand::DeleteAll).is_some(), "they hold no file");
+    /// Returns a session of a project, by their numbers.
+    fn of_project(project: u128, number: u32) -> Session {
+        Session { id: session_id(number), project: ProjectId::from_ulid(project.into()), ..session(1) }
+    }
+
+    #[tokio::test]
+    async fn only_so_many_files_are_in_memory_at_a_time_and_no_project_has_all() {
+        let (one, two, other) = (of_project(1, 1), of_project(1, 2), of_project(2, 3));
+        let slot = |command: FileCommand, of: &Session| {
+            command.slot(of).now_or_never().map(|slot| slot.ok().expect("no time has passed"))
+        };
+        let mut held: Vec<_> =
+            [&one, &one, &two].map(|session| slot(FileCommand::Upload, session).expect("free")).into();
+        assert!(slot(FileCommand::Upload, &two).is_none(), "the share of the project");
+        held.push(slot(FileCommand::Download, &other).expect("another project has room"));
+        assert!(slot(FileCommand::Upload, &other).is_none() && slot(FileCommand::Download, &other).is_none());
+        assert!(
+            slot(FileCommand::List, &one).is_some() && slot(FileCommand::DeleteAll, &one).is_some(),
+            "they hold no file"
+        );
         held.pop();
-        assert!(turn(FileCommand::Download).is_some_and(|permit| permit.is_some()));
+        assert!(slot(FileCommand::Download, &other).is_some_and(|slot| slot.is_some()));
     }
 }
