@@ -215,7 +215,7 @@ mod tests {
     async fn only_so_many_files_are_in_memory_at_a_time_and_no_project_has_all() {
         let (one, two, other) = (of_project(1, 1), of_project(1, 2), of_project(2, 3));
         let slot = |command: FileCommand, of: &Session| {
-            command.slot(of).now_or_never().map(|slot| slot.ok().expect("no time has passed"))
+            command.slot(of).now_or_never().map(|slot| slot.expect("no time has passed"))
         };
         let mut held: Vec<_> =
             [&one, &one, &two].map(|session| slot(FileCommand::Upload, session).expect("free")).into();
