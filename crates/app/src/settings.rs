@@ -15,6 +15,7 @@ use clap_complete::Shell;
 use secrecy::SecretString;
 
 pub(crate) use self::audit_export::AuditExportSettings;
+pub(crate) use self::browsers::machine_memory_mib;
 pub(crate) use self::keys::KeysCommand;
 pub(crate) use self::serve::{AppSettings, BuildSettings, LimitSettings, ServeSettings, TelemetryUrls};
 use crate::config_file;

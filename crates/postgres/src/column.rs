@@ -144,6 +144,7 @@ texts_of_enums!(
     login_page::FieldKind,
     login_page::InputKind,
     login_page::MfaKind,
+    node::NodeState,
     project::ProjectStatus,
     proxy::ProxyFailure,
     proxy::ProxyProtocol,

@@ -118,6 +118,14 @@ diesel::table! {
         address -> Text,
         started_at -> Timestamptz,
         heartbeat_at -> Timestamptz,
+        epoch -> Int8,
+        state -> Text,
+        cluster_address -> Nullable<Text>,
+        fingerprint -> Nullable<Bytea>,
+        max_sessions -> Nullable<Int4>,
+        memory_mib -> Nullable<Int8>,
+        labels -> Jsonb,
+        version -> Text,
     }
 }
 

@@ -7,13 +7,13 @@ use anyhow::Context as _;
 use casement_agent_protocol::telemetry::Addresses;
 use casement_blobs::LocalBlobs;
 use casement_chromium::{Engine, EngineConfig, check_script_runner};
-use casement_domain::node::{Node, NodeRepository};
+use casement_domain::node::{Epoch, Node, NodeRepository};
 use casement_domain::profile::ProfileVersions;
 use casement_domain::proxy::{ProxyGateways, ProxyRouting};
 use casement_domain::replay::ReplayArchive;
-use casement_domain::session::Sessions;
+use casement_domain::session::{Sessions, Tags};
 use casement_domain::storage::StorageBounds;
-use casement_domain::{Clock as _, NodeId};
+use casement_domain::{Clock as _, NodeId, StoreError};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
@@ -24,14 +24,19 @@ use crate::apps::AppRuntime;
 use crate::data_dir::DataDir;
 use crate::disk::DiskWatch;
 use crate::egress::SandboxEgress;
-use crate::settings::{ServeSettings, TelemetryUrls};
+use crate::settings::{ServeSettings, TelemetryUrls, machine_memory_mib};
 use crate::store::Store;
 use crate::system::System;
 use crate::{app_runtime, extensions, profiles, proxies, replays};
 use casement_sealing::MasterKeys;
 
+/// The memory of an idle session, for the number of sessions for which a node has room.
+const SESSION_MIB: u32 = 180;
+
 pub(super) struct Infrastructure {
     pub(super) node: NodeId,
+    /// This run of the node.
+    pub(super) epoch: Epoch,
     pub(super) public_url: Url,
     pub(super) rows: Repositories,
     pub(super) disk: DiskWatch,
@@ -63,7 +68,7 @@ impl Infrastructure {
         let disk = DiskWatch::new(data_dir.path(), settings.storage.disk_reserve());
         let bounds = StorageBounds { node, budgets: settings.storage.budgets(), disk: Arc::new(disk.clone()) };
         let rows = Repositories::new(store, &bounds);
-        announce_node(&*rows.nodes, node, local).await?;
+        let epoch = announce_node(&*rows.nodes, node, local).await?;
 
         let (sandbox_egress, failed_requests) = sandbox_egress(settings);
         let keys = MasterKeys::open(data_dir.path(), settings.master_key.as_ref(), Arc::new(System))?;
@@ -84,6 +89,7 @@ impl Infrastructure {
             AppRuntime { archives: machines.packages, builder: machines.app_runtime, runner: machines.runner_pool };
         let infrastructure = Self {
             node,
+            epoch,
             public_url,
             rows,
             disk,
@@ -118,9 +124,20 @@ impl Infrastructure {
     }
 }
 
-async fn announce_node(nodes: &dyn NodeRepository, id: NodeId, local: SocketAddr) -> anyhow::Result<()> {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Ok(nodes.announce(&Node { id, host, address: local.to_string(), started_at: System.now() }).await?)
+async fn announce_node(nodes: &dyn NodeRepository, id: NodeId, local: SocketAddr) -> Result<Epoch, StoreError> {
+    let memory_mib = machine_memory_mib();
+    let node = Node {
+        id,
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        address: local.to_string(),
+        cluster: None,
+        max_sessions: memory_mib / SESSION_MIB,
+        memory_mib: memory_mib.into(),
+        labels: Tags::default(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_at: System.now(),
+    };
+    nodes.announce(&node).await
 }
 
 /// Returns the egress, and the receiver of failed requests.

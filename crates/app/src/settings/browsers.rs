@@ -32,7 +32,7 @@ impl BrowserSettings {
 }
 
 /// Returns the memory of the machine, rounded up to GiB: the kernel keeps a part of what is installed.
-fn machine_memory_mib() -> u32 {
+pub(crate) fn machine_memory_mib() -> u32 {
     let info = rustix::system::sysinfo();
     let mib = info.totalram.saturating_mul(info.mem_unit.into()) >> 20;
     u32::try_from(mib.div_ceil(1024) * 1024).unwrap_or(u32::MAX)

@@ -4,7 +4,7 @@ mod model;
 mod ports;
 mod service;
 
-pub use model::Node;
+pub use model::{ClusterEndpoint, Epoch, Fingerprint, Node, NodeState, StoredNode};
 #[cfg(feature = "mocks")]
 pub use ports::MockNodeRepository;
 pub use ports::NodeRepository;

@@ -1,10 +1,76 @@
 //! The node.
 
+use std::fmt;
+
 use time::{Duration, OffsetDateTime};
 
 use crate::ids::NodeId;
+use crate::session::Tags;
 
-/// A running server.
+/// A run of a node. The number rises with each start of the node, and when the node is lost. Only the run with the
+/// highest number acts for the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub i64);
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The SHA-256 checksum of the public key by which a node proves its identity to other nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({self})")
+    }
+}
+
+/// How other nodes reach a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterEndpoint {
+    /// The address of the cluster listener, as `host:port`.
+    pub address: String,
+    /// The key that the listener must prove to have.
+    pub fingerprint: Fingerprint,
+}
+
+/// Whether a node takes new sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeState {
+    /// It takes new sessions.
+    #[default]
+    Serving,
+    /// It takes no new session; its sessions live on.
+    Draining,
+    /// It takes no new session and has none.
+    Drained,
+}
+
+impl NodeState {
+    /// All states.
+    pub const ALL: [Self; 3] = [Self::Serving, Self::Draining, Self::Drained];
+
+    /// Returns the name in the API and in the store.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Serving => "serving",
+            Self::Draining => "draining",
+            Self::Drained => "drained",
+        }
+    }
+}
+
+/// A running server, as it describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// The identifier, which the data directory stores, so it outlives the process.
@@ -13,6 +79,16 @@ pub struct Node {
     pub host: String,
     /// The address of the node's API.
     pub address: String,
+    /// How other nodes reach it; `None`: they do not.
+    pub cluster: Option<ClusterEndpoint>,
+    /// The number of sessions for which it has room.
+    pub max_sessions: u32,
+    /// The memory of the machine, in MiB.
+    pub memory_mib: u64,
+    /// The labels that its operator gave it.
+    pub labels: Tags,
+    /// The version of the program.
+    pub version: String,
     /// The time at which this run of the server began.
     pub started_at: OffsetDateTime,
 }
@@ -22,4 +98,17 @@ impl Node {
     pub const HEARTBEAT: Duration = Duration::seconds(5);
     /// The time without a heartbeat after which the sessions of a node are ended as lost.
     pub const LOST_AFTER: Duration = Duration::seconds(45);
+}
+
+/// A node as the store knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredNode {
+    /// The node.
+    pub node: Node,
+    /// Its present run.
+    pub epoch: Epoch,
+    /// Whether it takes new sessions.
+    pub state: NodeState,
+    /// The time of its last heartbeat, by the clock of the store.
+    pub heartbeat_at: OffsetDateTime,
 }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use time::OffsetDateTime;
 
-use super::Node;
+use super::{Epoch, Node, StoredNode};
 use crate::ids::NodeId;
 use crate::store_error::StoreError;
 
@@ -11,8 +11,12 @@ use crate::store_error::StoreError;
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait NodeRepository: Send + Sync {
-    /// Stores the node, or its changes since the last run, with a [`heartbeat`](Self::heartbeat).
-    async fn announce(&self, node: &Node) -> Result<(), StoreError>;
+    /// Stores the node, or its changes since the last run, with a [`heartbeat`](Self::heartbeat). The node is serving
+    /// then. Returns the number of the run, which is higher than that of all runs before.
+    async fn announce(&self, node: &Node) -> Result<Epoch, StoreError>;
+
+    /// Returns the node; `None` if it never started.
+    async fn find(&self, id: NodeId) -> Result<Option<StoredNode>, StoreError>;
 
     /// Stores a heartbeat of the node, by the store's own clock, which all nodes share.
     async fn heartbeat(&self, id: NodeId) -> Result<(), StoreError>;

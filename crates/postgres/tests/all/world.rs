@@ -81,7 +81,17 @@ pub(crate) fn first_start(organization: Organization) -> Result<FirstStart, Faul
 }
 
 pub(crate) fn node(id: NodeId) -> Node {
-    Node { id, host: "host".to_owned(), address: "127.0.0.1:1".to_owned(), started_at: NOON }
+    Node {
+        id,
+        host: "host".to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+        cluster: None,
+        max_sessions: 10,
+        memory_mib: 16_384,
+        labels: Tags::default(),
+        version: "1.2.3".to_owned(),
+        started_at: NOON,
+    }
 }
 
 pub(crate) fn lease(n: u32) -> LeaseRequest {

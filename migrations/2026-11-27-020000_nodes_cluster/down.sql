@@ -1,0 +1,9 @@
+ALTER TABLE nodes
+    DROP COLUMN epoch,
+    DROP COLUMN state,
+    DROP COLUMN cluster_address,
+    DROP COLUMN fingerprint,
+    DROP COLUMN max_sessions,
+    DROP COLUMN memory_mib,
+    DROP COLUMN labels,
+    DROP COLUMN version;
