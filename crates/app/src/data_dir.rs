@@ -16,6 +16,7 @@ const DEFAULT_POOL_WANTED: &str = "default-pool-wanted";
 const API_KEY: &str = "api-key";
 const LOCK: &str = "lock";
 const NODE_ID: &str = "node-id";
+const NODE_IDENTITY: &str = "node-identity.pem";
 const TOKEN_KEY: &str = "token-key";
 /// Exists while a restore is incomplete.
 const RESTORE_UNFINISHED: &str = "restore-unfinished";
@@ -103,6 +104,16 @@ impl DataDir {
         let text = self.read_or_create(NODE_ID, || NodeId::mint(&System as &dyn IdSource).to_string().into_bytes())?;
         let text = String::from_utf8(text).context("node-id is not text")?;
         text.trim().parse().context("node-id in the data directory is damaged")
+    }
+
+    /// Returns the key by which other nodes recognize this one, with its certificate. The first start that needs it
+    /// creates it with `make`.
+    pub(crate) fn node_identity(&self, make: impl FnOnce() -> anyhow::Result<Vec<u8>>) -> anyhow::Result<Vec<u8>> {
+        if !self.path.join(NODE_IDENTITY).exists() {
+            write_whole(&self.path.join(NODE_IDENTITY), &make().context("cannot create the key of this node")?)?;
+        }
+        let path = self.path.join(NODE_IDENTITY);
+        fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
     /// Returns the key that signs session tokens. The first start creates it, so that URLs stay valid after a restart.

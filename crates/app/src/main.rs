@@ -7,6 +7,7 @@ mod backup;
 mod browser_connector;
 mod browser_policy;
 mod call_traces;
+mod cluster_node;
 mod cluster_supervisor;
 mod config_file;
 mod connections;

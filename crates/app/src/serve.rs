@@ -27,6 +27,7 @@ use self::pool_fill_progress::PoolFillProgress;
 use self::reload::Reload;
 use self::sessions::{SessionServices, Writers};
 use self::use_cases::UseCases;
+use crate::cluster_node::ClusterListener;
 use crate::cluster_supervisor::ClusterSupervisor;
 use crate::data_dir::DataDir;
 use crate::doctor::raise_open_files;
@@ -76,6 +77,7 @@ async fn run_for(settings: ServeSettings, purpose: Purpose, traces: Option<Recor
     let listener =
         TcpListener::bind(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))?;
     let certificate = certificate(&settings)?;
+    let for_nodes = ClusterListener::open(&settings.cluster, &data_dir)?;
     let (orders, mut ordered) = mpsc::channel(4);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -83,7 +85,15 @@ async fn run_for(settings: ServeSettings, purpose: Purpose, traces: Option<Recor
     let starting = async {
         let mut store = Store::open(data_dir.path(), settings.database_url.as_deref()).await?;
         let cluster_supervisor = store.watch(data_dir.path());
-        match Running::start(&settings, &data_dir, &store, (listener, certificate.clone()), traces).await {
+        match Running::start(
+            &settings,
+            &data_dir,
+            &store,
+            Listeners { public: listener, certificate: certificate.clone(), for_nodes },
+            traces,
+        )
+        .await
+        {
             Ok((running, pool_fill_progress)) => anyhow::Ok((store, cluster_supervisor, running, pool_fill_progress)),
             // Leaves nothing running, because there may be no other start for a long time.
             Err(error) => {
@@ -147,6 +157,13 @@ async fn close(store: &Store, cluster_supervisor: Option<ClusterSupervisor>) -> 
     }
 }
 
+/// What the server listens on.
+struct Listeners {
+    public: TcpListener,
+    certificate: Option<ServerCertificate>,
+    for_nodes: Option<ClusterListener>,
+}
+
 /// A running server.
 struct Running {
     server: Server,
@@ -164,14 +181,15 @@ impl Running {
         settings: &ServeSettings,
         data_dir: &DataDir,
         store: &Store,
-        (listener, certificate): (TcpListener, Option<ServerCertificate>),
+        listeners: Listeners,
         traces: Option<RecordedTraces>,
     ) -> anyhow::Result<(Self, PoolFillProgress)> {
+        let Listeners { public: listener, certificate, for_nodes } = listeners;
         let metrics =
             PrometheusBuilder::new().set_buckets(&SECONDS)?.install_recorder().context("cannot set up the metrics")?;
         metrics_catalogue::describe_all();
         let (infrastructure, failed_requests) =
-            Infrastructure::connect(settings, data_dir, store, listener.local_addr()?).await?;
+            Infrastructure::connect(settings, data_dir, store, (listener.local_addr()?, for_nodes.as_ref())).await?;
         let (services, writers) = SessionServices::new(&infrastructure, settings, traces)?;
         // Subscribes before browsers are adopted, because an adopted browser may end at once.
         let events = Events { browsers: infrastructure.engine.events(), failed_requests };
@@ -181,7 +199,7 @@ impl Running {
         let cases = UseCases::new(&infrastructure, &services, settings, data_dir)?;
         let http_services = cases.services(&infrastructure, &services, store, data_dir, &metrics)?;
         let config = config(settings, data_dir, &infrastructure, certificate.clone());
-        let server = casement_http::serve(config, http_services, listener)?;
+        let server = casement_http::serve(config, http_services, listener, for_nodes.map(|nodes| nodes.listener))?;
         if let Some(certificate) = certificate {
             spawn(CertificateReload::new(certificate), services.stop.clone());
         }

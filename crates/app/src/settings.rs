@@ -2,6 +2,7 @@
 
 mod audit_export;
 mod browsers;
+mod cluster;
 mod keys;
 mod serve;
 mod values;
@@ -16,6 +17,7 @@ use secrecy::SecretString;
 
 pub(crate) use self::audit_export::AuditExportSettings;
 pub(crate) use self::browsers::machine_memory_mib;
+pub(crate) use self::cluster::ClusterSettings;
 pub(crate) use self::keys::KeysCommand;
 pub(crate) use self::serve::{AppSettings, BuildSettings, LimitSettings, ServeSettings, TelemetryUrls};
 use crate::config_file;

@@ -13,13 +13,14 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    cluster::{self, Cluster},
     error::Code,
     http2,
     plain_errors::{self, Connection},
     relay,
     request_heads::Heads,
     tls::{HTTP2, ServerCertificate},
-    transport::Transport,
+    transport::{NodePeer, Transport},
 };
 
 /// The time that a client has to complete the TLS handshake.
@@ -29,10 +30,19 @@ const MAX_PLAIN_BYTES: usize = 16 << 10;
 /// The maximum time for that request and its response.
 const PLAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Who connects to a listener.
+#[derive(Clone)]
+pub(crate) enum Clients {
+    /// Clients of the API, over TLS if there is a certificate.
+    Public(Option<ServerCertificate>),
+    /// Other nodes.
+    Nodes(Cluster),
+}
+
 /// What every connection needs.
 #[derive(Clone)]
 pub(crate) struct Acceptor {
-    pub(crate) certificate: Option<ServerCertificate>,
+    pub(crate) clients: Clients,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) heads: Arc<Heads>,
     pub(crate) stopping: CancellationToken,
@@ -49,8 +59,10 @@ impl Acceptor {
     {
         relay::prepare_connection(&socket);
         let peer = socket.peer_addr().ok();
-        let Some(certificate) = &self.certificate else {
-            return self.serve_http1(Transport::Plain(socket), peer, http).await;
+        let certificate = match &self.clients {
+            Clients::Public(Some(certificate)) => certificate,
+            Clients::Public(None) => return self.serve_http1(Transport::Plain(socket), peer, http).await,
+            Clients::Nodes(cluster) => return self.serve_node(cluster, socket, peer, http).await,
         };
         let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, self.accept_tls(certificate, socket, peer)).await;
         let Ok(Some(stream)) = accepted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).inspect_err(log) else {
@@ -61,6 +73,42 @@ impl Acceptor {
             return Ok(());
         }
         self.serve_http1(Transport::Tls(Box::new(stream)), peer, http).await
+    }
+
+    /// Serves a connection of another node to its end.
+    async fn serve_node<S>(
+        &self,
+        cluster: &Cluster,
+        socket: TcpStream,
+        peer: Option<SocketAddr>,
+        http: &Rc<S>,
+    ) -> Result<(), DispatchError>
+    where
+        S: Service<(Connection, Option<SocketAddr>), Response = (), Error = DispatchError>,
+    {
+        let pending = self.heads.register(peer.map(|peer| peer.ip()));
+        let closed = poll_fn(|cx| if pending.is_closed(cx) { Poll::Ready(()) } else { Poll::Pending });
+        let accepted = tokio::select! {
+            accepted = cluster::accept(cluster, socket) => accepted,
+            () = closed => return Ok(()),
+        };
+        drop(pending);
+        match accepted {
+            Ok((stream, node)) => {
+                let connection = self.connection(Transport::Tls(Box::new(stream)), peer).of_node(NodePeer(node));
+                poll_fn(|cx| http.poll_ready(cx)).await?;
+                http.call((connection, peer)).await
+            }
+            Err(refused) => {
+                metrics::counter!("casement_node_connections_refused_total").increment(1);
+                tracing::warn!(peer = ?peer, %refused, "a connection to the cluster listener is refused");
+                Ok(())
+            }
+        }
+    }
+
+    fn connection(&self, stream: Transport, peer: Option<SocketAddr>) -> Connection {
+        Connection::new(stream, peer.map(|peer| peer.ip()), Arc::clone(&self.ids), Arc::clone(&self.heads))
     }
 
     /// Serves HTTP/1.1 on a stream to its end.
@@ -76,8 +124,7 @@ impl Acceptor {
     where
         S: Service<(Connection, Option<SocketAddr>), Response = (), Error = DispatchError>,
     {
-        let connection =
-            Connection::new(stream, peer.map(|peer| peer.ip()), Arc::clone(&self.ids), Arc::clone(&self.heads));
+        let connection = self.connection(stream, peer);
         poll_fn(|cx| http.poll_ready(cx)).await?;
         http.call((connection, peer)).await
     }

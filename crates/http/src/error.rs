@@ -80,6 +80,7 @@ codes! {
     ResourceInUse => "resource_in_use", 409, "Other resources use the resource.";
     Gone => "gone", 410, "The route was removed; the message names its successor.";
     PayloadTooLarge => "payload_too_large", 413, "The body exceeds its limit.";
+    Misdirected => "misdirected", 421, "Another node relayed the request to a node that it is not meant for; clients do not see this.";
     UnsupportedMediaType => "unsupported_media_type", 415, "The body is not JSON.";
     LimitExceeded => "limit_exceeded", 429, "A limit of the session, the project or the organization is reached.";
     RateLimited => "rate_limited", 429, "The key exceeds the rate that the operator has set, or too many credentials from the address were refused.";

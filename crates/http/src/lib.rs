@@ -15,6 +15,7 @@ mod auth_connection;
 mod auth_context;
 mod body;
 mod client_timeout;
+mod cluster;
 mod computer;
 mod connect;
 mod connect_credential;
@@ -91,6 +92,7 @@ mod webmcp;
 
 pub use self::{
     audit::write_line,
+    cluster::{Cluster, IdentityError, NodeIdentity, Owner},
     connections::{ConnectionRegistry, Registration},
     cors::{BadOrigin, Origin},
     error::{ApiError, Code},
@@ -99,5 +101,5 @@ pub use self::{
     server::{Server, serve},
     state::{CallTracing, Config, Health, Readiness, Services, SessionConnector},
     tls::{CertificateError, ServerCertificate},
-    token::{BadToken, Permission, SessionTokens, redact},
+    token::{BadToken, Permission, SessionToken, SessionTokens, redact},
 };

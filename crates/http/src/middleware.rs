@@ -20,6 +20,7 @@ use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
     audit::{Audited, caller_ip},
+    cluster::{self, Hop},
     connect_credential, cors,
     error::{ApiError, Code},
     ignored_fields,
@@ -52,6 +53,8 @@ struct RequestFacts {
     method: Method,
     path: String,
     accepts_gzip: bool,
+    /// Whether another node relays the request, and counts it.
+    is_relayed: bool,
     started: Instant,
 }
 
@@ -63,6 +66,7 @@ pub(crate) async fn outermost(
     let Some(api) = request.app_data::<Data<Api>>().cloned() else {
         return Err(ApiError::internal("the server was put together without its state").into());
     };
+    let from_node = cluster::admit(api.services.cluster.as_ref(), &mut request);
     connect_credential::move_to_headers(&mut request);
     let facts = RequestFacts::read(&request, api.services.ids.as_ref());
     let span = request_span(&api, &request, &facts);
@@ -79,7 +83,7 @@ pub(crate) async fn outermost(
             .cors
             .allowed(request.headers())
             .map(|origin| (origin, cors::is_preflight(request.method(), request.headers())));
-        let result = match admit(&api, &request) {
+        let result = match from_node.and_then(|()| admit(&api, &request)) {
             Ok(()) => {
                 connect_credential::accept_basic(&mut request);
                 AssertUnwindSafe(next.call(request)).catch_unwind().await
@@ -88,6 +92,7 @@ pub(crate) async fn outermost(
         };
         let response = match result {
             Ok(Ok(response)) => {
+                let response = cluster::relayed_response(response);
                 let response = limit_refused_credentials(&api, refused_by_operation(response));
                 let route = response.request().match_pattern().unwrap_or_default();
                 let mut response = facts.complete(audited.complete(response, &route).await, &route);
@@ -138,7 +143,10 @@ fn admit(api: &Api, request: &ServiceRequest) -> Result<(), ApiError> {
     if line > MAX_REQUEST_LINE_BYTES || line + head > MAX_HEAD_BYTES {
         return Err(ApiError::new(Code::BadRequest, "the request line or the headers are too long"));
     }
-    api.hosts.admit(request, api.cors.allowed(headers).is_some())?;
+    // Another node has checked both already.
+    if !Hop::is(request.request()) {
+        api.hosts.admit(request, api.cors.allowed(headers).is_some())?;
+    }
     if api.draining.load(Ordering::Relaxed) && request.path() != "/healthz" {
         return Err(ApiError::new(Code::Unavailable, "the server is stopping"));
     }
@@ -154,6 +162,9 @@ fn limit_refused_credentials(api: &Api, response: ServiceResponse<BoxBody>) -> S
         return response;
     }
     let request = response.request();
+    if Hop::is(request) {
+        return response;
+    }
     match api.refused.admit(caller_ip(request.peer_addr(), request.headers(), api)) {
         Ok(()) => response,
         Err(refusal) => response.into_response(refusal.error_response()),
@@ -203,6 +214,7 @@ impl RequestFacts {
             method: request.method().clone(),
             path: request.path().to_owned(),
             accepts_gzip: accepts_gzip(headers),
+            is_relayed: Hop::is(request.request()),
             started: Instant::now(),
         }
     }
@@ -272,7 +284,7 @@ impl RequestFacts {
     /// Logs and counts the response in a separate task, so that the client does not wait for it.
     fn record(&self, route: &str, status: StatusCode) {
         let (method, path, route) = (self.method.clone(), self.path.clone(), route.to_owned());
-        let elapsed = self.started.elapsed();
+        let (elapsed, is_relayed) = (self.started.elapsed(), self.is_relayed);
         let task = async move {
             tracing::info!(
                 %method,
@@ -282,6 +294,10 @@ impl RequestFacts {
                 elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
                 "request completed"
             );
+            if is_relayed {
+                counter!("casement_node_requests_total", "direction" => "received").increment(1);
+                return;
+            }
             let labels = [
                 ("route", route),
                 ("method", method_label(&method).to_owned()),

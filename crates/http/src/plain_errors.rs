@@ -26,7 +26,7 @@ use crate::{
     error::Code,
     relay::{DeliveryReceipt, SendBacklog, Writes},
     request_heads::{Heads, PendingHead},
-    transport::Transport,
+    transport::{NodePeer, Transport},
 };
 
 /// The maximum size of the parser's own responses, in bytes.
@@ -75,6 +75,7 @@ pub(crate) struct Connection {
     seen_requests: u64,
     /// Whether the client closed its side, or the connection failed.
     client_disconnected: bool,
+    node: Option<NodePeer>,
     /// Whether the connection was upgraded; its bytes are then forwarded unchanged.
     is_upgraded: bool,
 }
@@ -106,7 +107,19 @@ impl Connection {
             active_requests: ActiveRequests::default(),
             client_disconnected: false,
             is_upgraded: false,
+            node: None,
         }
+    }
+
+    /// Makes this a connection of another node.
+    pub(crate) fn of_node(mut self, node: NodePeer) -> Self {
+        self.node = Some(node);
+        self
+    }
+
+    /// Returns the other node if the connection is one of the cluster listener.
+    pub(crate) fn node(&self) -> Option<NodePeer> {
+        self.node
     }
 
     pub(crate) fn receipt(&self) -> DeliveryReceipt {

@@ -29,8 +29,9 @@ use tokio::{net::TcpStream, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    accept::Acceptor,
+    accept::{Acceptor, Clients},
     audit::TrustedProxies,
+    cluster::{NodeConnections, Owners},
     connections::ConnectionRegistry,
     cors::Cors,
     host::Hosts,
@@ -67,23 +68,32 @@ pub struct Server {
     local: std::net::SocketAddr,
 }
 
-/// Serves the API on `listener`. Must be called on a multi-threaded runtime; the caller handles signals.
+/// Serves the API on `listener`, and to other nodes on `for_nodes`. Must be called on a multi-threaded runtime; the
+/// caller handles signals.
 ///
 /// # Errors
 /// The listener's address cannot be read, or its workers cannot start.
-pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::Result<Server> {
+pub fn serve(
+    config: Config,
+    services: Services,
+    listener: TcpListener,
+    for_nodes: Option<TcpListener>,
+) -> io::Result<Server> {
     let local = listener.local_addr()?;
     let (workers, connections, certificate) =
         (config.workers, services.connections.clone(), config.certificate.clone());
+    let services_cluster = services.cluster.clone();
     let api = Data::new(build_api(config, services, local));
     let draining = api.draining.clone();
     let per_worker = connections_per_worker(getrlimit(Resource::Nofile).current, workers);
     let heads = Heads::new(per_worker * workers.max(1), api.trusted_proxies.clone());
     let stopping = CancellationToken::new();
     let (stop_signal, stopping_connections) = (stopping.clone(), stopping.clone());
-    let app = move || {
+    let nodes = services_cluster.zip(for_nodes);
+    let app = move |clients: Clients| {
         let app = App::new()
             .app_data(api.clone())
+            .app_data(Rc::new(NodeConnections::default()))
             .configure(routes::all)
             .default_service(web::to(routes::unknown))
             .wrap(from_fn(middleware::outermost));
@@ -100,10 +110,13 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
                 extensions.insert(connection.backlog());
                 extensions.insert(connection.active_requests());
                 extensions.insert(connection.receipt());
+                if let Some(node) = connection.node() {
+                    extensions.insert(node);
+                }
             })
             .h1(map_config(app.into_factory().map_err(|error| error.error_response()), |()| AppConfig::default()));
         let acceptor = Acceptor {
-            certificate: certificate.clone(),
+            clients,
             ids: api.services.ids.clone(),
             heads: heads.clone(),
             stopping: stopping_connections.clone(),
@@ -119,13 +132,17 @@ pub fn serve(config: Config, services: Services, listener: TcpListener) -> io::R
             }
         })
     };
-    let server = actix_server::Server::build()
+    let (public, app_of_nodes) = (app.clone(), app);
+    let mut server = actix_server::Server::build()
         .workers(workers)
         .max_concurrent_connections(per_worker)
         .shutdown_timeout(DRAIN_TIMEOUT_SECONDS)
         .disable_signals()
-        .listen("casement", listener, app)?
-        .run();
+        .listen("casement", listener, move || public(Clients::Public(certificate.clone())))?;
+    if let Some((cluster, listener)) = nodes {
+        server = server.listen("nodes", listener, move || app_of_nodes(Clients::Nodes(cluster.clone())))?;
+    }
+    let server = server.run();
     let handle = server.handle();
     let done = tokio::spawn(server);
     Ok(Server { handle, done, stopping, draining, connections, local })
@@ -148,6 +165,7 @@ fn build_api(config: Config, services: Services, local: std::net::SocketAddr) ->
         classic_sessions: ClassicSessions::default(),
         spool: Spool::new(config.spool_directory, services.disk.clone()),
         services: Arc::new(services),
+        owners: Owners::default(),
         draining: Arc::default(),
     }
 }

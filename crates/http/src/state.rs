@@ -4,7 +4,7 @@ use std::{net::IpAddr, num::NonZeroU32, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use casement_domain::{
-    ApiKeyId, BrowserId, Clock, Entropy, IdSource, MonotonicClock,
+    ApiKeyId, BrowserId, Clock, Entropy, IdSource, MonotonicClock, NodeId,
     access::Access,
     api_key::{ApiKeys, KeyAdministration},
     audit::{AuditLogs, AuditTrail},
@@ -39,6 +39,7 @@ use url::Url;
 
 use crate::{
     audit::TrustedProxies,
+    cluster::{Cluster, Owners},
     connections::ConnectionRegistry,
     cors::{Cors, Origin},
     host::Hosts,
@@ -121,6 +122,10 @@ pub enum Readiness {
 
 /// The use cases and ports that requests reach.
 pub struct Services {
+    /// This node.
+    pub node: NodeId,
+    /// This node among the nodes of its database; `None`: other nodes do not reach it.
+    pub cluster: Option<Cluster>,
     /// Authenticates API keys.
     pub api_keys: ApiKeys,
     /// Creates, lists and revokes API keys.
@@ -227,10 +232,17 @@ pub(crate) struct Api {
     pub(crate) permissions: RoutePermissions,
     pub(crate) classic_sessions: ClassicSessions,
     pub(crate) spool: Spool,
+    /// The owners of recent sessions.
+    pub(crate) owners: Owners,
     pub(crate) draining: Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Api {
+    /// Returns whether a node is another one.
+    pub(crate) fn is_elsewhere(&self, node: NodeId) -> bool {
+        node != self.services.node
+    }
+
     /// Returns whether clients reach the server over HTTPS.
     pub(crate) fn is_https(&self) -> bool {
         self.public_url.scheme() == "https"

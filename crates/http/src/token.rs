@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use time::OffsetDateTime;
 
+use crate::cluster::Owner;
+
 /// The only header that is written and accepted: `{"alg":"HS256","typ":"JWT"}`.
 const HEADER: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
 /// The beginning of a connect token, which no session token has.
@@ -34,6 +36,22 @@ struct Claims {
     sub: String,
     scp: Permission,
     iat: i64,
+    /// The node of the session and its project. Tokens of the version before have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nod: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    prj: Option<String>,
+}
+
+/// What a valid token says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionToken {
+    /// The session.
+    pub session: SessionId,
+    /// The access that the token grants.
+    pub permission: Permission,
+    /// The node and the project of the session, which never change.
+    pub owner: Option<Owner>,
 }
 
 /// The text is not a valid session token.
@@ -58,8 +76,14 @@ impl SessionTokens {
 
     /// Creates the token of a session. Equal arguments result in equal tokens.
     #[must_use]
-    pub fn mint(&self, session: SessionId, permission: Permission, issued_at: OffsetDateTime) -> String {
-        let claims = Claims { sub: session.to_string(), scp: permission, iat: issued_at.unix_timestamp() };
+    pub fn mint(&self, session: SessionId, owner: Owner, permission: Permission, issued_at: OffsetDateTime) -> String {
+        let claims = Claims {
+            sub: session.to_string(),
+            scp: permission,
+            iat: issued_at.unix_timestamp(),
+            nod: Some(owner.node.to_string()),
+            prj: Some(owner.project.to_string()),
+        };
         let claims = serde_json::to_vec(&claims).unwrap_or_else(|_| unreachable!("claims are strings and a number"));
         let signed = format!("{HEADER}.{}", URL_SAFE_NO_PAD.encode(claims));
         let mac = self.mac.clone().chain_update(&signed).finalize().into_bytes();
@@ -102,11 +126,11 @@ impl SessionTokens {
         Ok(signed)
     }
 
-    /// Returns the session and the permission of a token. Does not check whether the session is still active.
+    /// Returns what a token says. Does not check whether the session is still active.
     ///
     /// # Errors
     /// [`BadToken`] if the format or the signature is wrong.
-    pub fn verify(&self, token: &str) -> Result<(SessionId, Permission), BadToken> {
+    pub fn verify(&self, token: &str) -> Result<SessionToken, BadToken> {
         let signed = self.signed(token)?;
         let (header, claims) = signed.split_once('.').ok_or(BadToken)?;
         if header != HEADER {
@@ -114,7 +138,11 @@ impl SessionTokens {
         }
         let claims = URL_SAFE_NO_PAD.decode(claims).map_err(|_| BadToken)?;
         let claims: Claims = serde_json::from_slice(&claims).map_err(|_| BadToken)?;
-        Ok((claims.sub.parse().map_err(|_| BadToken)?, claims.scp))
+        let owner = claims.nod.zip(claims.prj).map(|(node, project)| {
+            Ok(Owner { node: node.parse().map_err(|_| BadToken)?, project: project.parse().map_err(|_| BadToken)? })
+        });
+        let session = claims.sub.parse().map_err(|_| BadToken)?;
+        Ok(SessionToken { session, permission: claims.scp, owner: owner.transpose()? })
     }
 }
 
@@ -141,7 +169,7 @@ pub fn redact(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use casement_domain::testing::{NOON, session_id};
+    use casement_domain::testing::{NOON, node_id, project_id, session_id};
 
     use super::*;
 
@@ -149,17 +177,31 @@ mod tests {
         SessionTokens::new(&[7; 32])
     }
 
+    fn owner() -> Owner {
+        Owner { node: node_id(), project: project_id() }
+    }
+
     #[test]
-    fn a_token_verifies_with_its_session_and_permission() {
+    fn a_token_of_the_version_before_names_no_owner() {
+        let claims = URL_SAFE_NO_PAD.encode(format!(r#"{{"sub":"{}","scp":"drive","iat":1}}"#, session_id(1)));
+        let signed = format!("{HEADER}.{claims}");
+        let mac = tokens().mac.chain_update(&signed).finalize().into_bytes();
+        let said = SessionToken { session: session_id(1), permission: Permission::Drive, owner: None };
+        assert_eq!(tokens().verify(&format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac))), Ok(said));
+    }
+
+    #[test]
+    fn a_token_verifies_with_its_session_owner_and_permission() {
         for permission in [Permission::Drive, Permission::Interact, Permission::View] {
-            let token = tokens().mint(session_id(1), permission, NOON);
-            assert_eq!(tokens().verify(&token), Ok((session_id(1), permission)));
+            let token = tokens().mint(session_id(1), owner(), permission, NOON);
+            let said = SessionToken { session: session_id(1), permission, owner: Some(owner()) };
+            assert_eq!(tokens().verify(&token), Ok(said));
         }
     }
 
     #[test]
     fn a_token_with_any_changed_byte_is_refused() {
-        let token = tokens().mint(session_id(1), Permission::View, NOON);
+        let token = tokens().mint(session_id(1), owner(), Permission::View, NOON);
         for at in 0..token.len() {
             // The decoder also refuses unused trailing bits.
             let mut changed = token.clone().into_bytes();
@@ -171,7 +213,7 @@ mod tests {
 
     #[test]
     fn other_keys_algorithms_and_malformed_tokens_are_refused() {
-        let token = tokens().mint(session_id(1), Permission::Drive, NOON);
+        let token = tokens().mint(session_id(1), owner(), Permission::Drive, NOON);
         assert_eq!(SessionTokens::new(&[8; 32]).verify(&token), Err(BadToken));
         let claims = token.split('.').nth(1).expect("claims");
         let none = URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#);
@@ -190,14 +232,14 @@ mod tests {
         assert_eq!(tokens().verify(&token), Err(BadToken));
         let postponed = token.replacen(&later.unix_timestamp().to_string(), "99999999999", 1);
         assert_eq!(tokens().verify_connect_token(&postponed, NOON), Err(BadToken));
-        let session = tokens().mint(session_id(7), Permission::Drive, NOON);
+        let session = tokens().mint(session_id(7), owner(), Permission::Drive, NOON);
         assert_eq!(tokens().verify_connect_token(&session, NOON), Err(BadToken));
         assert_eq!(SessionTokens::new(&[8; 32]).verify_connect_token(&token, NOON), Err(BadToken));
     }
 
     #[test]
     fn redacted_text_contains_no_token() {
-        let token = tokens().mint(session_id(1), Permission::Drive, NOON);
+        let token = tokens().mint(session_id(1), owner(), Permission::Drive, NOON);
         let text = format!("ws://h/vm/x/cdp?jwt={token}&a=b and /live/x?jwt={token}");
         assert_eq!(redact(&text), "ws://h/vm/x/cdp?jwt=…&a=b and /live/x?jwt=…");
     }

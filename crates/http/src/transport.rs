@@ -6,11 +6,16 @@ use std::{
     task::{Context, Poll},
 };
 
+use casement_domain::NodeId;
 use tokio::{
     io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
     net::TcpStream,
 };
 use tokio_rustls::server::TlsStream;
+
+/// The node at the other end of a connection of the cluster listener.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodePeer(#[expect(dead_code, reason = "in debug prints")] pub(crate) NodeId);
 
 /// The byte stream of a connection.
 pub(crate) enum Transport {

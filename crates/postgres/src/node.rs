@@ -123,6 +123,11 @@ impl NodeRepository for PgNodes {
         self.database.find::<StoredRow, _>("node.find", row).await
     }
 
+    async fn find_by_key(&self, fingerprint: Fingerprint) -> Result<Option<StoredNode>, StoreError> {
+        let row = nodes::table.filter(nodes::fingerprint.eq(Column(fingerprint.0))).select(StoredRow::as_select());
+        self.database.find::<StoredRow, _>("node.find_by_key", row.limit(1)).await
+    }
+
     async fn heartbeat(&self, id: NodeId) -> Result<(), StoreError> {
         let row = diesel::update(nodes::table.find(Column(id)));
         self.database.change("node.heartbeat", row.set(nodes::heartbeat_at.eq(now))).await

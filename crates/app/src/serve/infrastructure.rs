@@ -15,12 +15,14 @@ use casement_domain::session::{Sessions, Tags};
 use casement_domain::storage::StorageBounds;
 use casement_domain::{Clock as _, NodeId, StoreError};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
+use casement_http::Cluster;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 use url::Url;
 
 use super::repositories::Repositories;
 use crate::apps::AppRuntime;
+use crate::cluster_node::ClusterListener;
 use crate::data_dir::DataDir;
 use crate::disk::DiskWatch;
 use crate::egress::SandboxEgress;
@@ -35,8 +37,8 @@ const SESSION_MIB: u32 = 180;
 
 pub(super) struct Infrastructure {
     pub(super) node: NodeId,
-    /// This run of the node.
-    pub(super) epoch: Epoch,
+    /// This node among others; `None`: it is alone.
+    pub(super) cluster: Option<Cluster>,
     pub(super) public_url: Url,
     pub(super) rows: Repositories,
     pub(super) disk: DiskWatch,
@@ -57,7 +59,7 @@ impl Infrastructure {
         settings: &ServeSettings,
         data_dir: &DataDir,
         store: &Store,
-        local: SocketAddr,
+        (local, listener): (SocketAddr, Option<&ClusterListener>),
     ) -> anyhow::Result<(Self, mpsc::Receiver<proxies::FailedRequest>)> {
         let public_url = match &settings.public_url {
             Some(url) => url.clone(),
@@ -68,7 +70,8 @@ impl Infrastructure {
         let disk = DiskWatch::new(data_dir.path(), settings.storage.disk_reserve());
         let bounds = StorageBounds { node, budgets: settings.storage.budgets(), disk: Arc::new(disk.clone()) };
         let rows = Repositories::new(store, &bounds);
-        let epoch = announce_node(&*rows.nodes, node, local).await?;
+        let epoch = announce_node(&*rows.nodes, node, local, listener).await?;
+        let cluster = listener.map(|listener| Cluster::new(node, epoch, listener.identity.clone(), rows.nodes.clone()));
 
         let (sandbox_egress, failed_requests) = sandbox_egress(settings);
         let keys = MasterKeys::open(data_dir.path(), settings.master_key.as_ref(), Arc::new(System))?;
@@ -89,7 +92,7 @@ impl Infrastructure {
             AppRuntime { archives: machines.packages, builder: machines.app_runtime, runner: machines.runner_pool };
         let infrastructure = Self {
             node,
-            epoch,
+            cluster,
             public_url,
             rows,
             disk,
@@ -124,13 +127,18 @@ impl Infrastructure {
     }
 }
 
-async fn announce_node(nodes: &dyn NodeRepository, id: NodeId, local: SocketAddr) -> Result<Epoch, StoreError> {
+async fn announce_node(
+    nodes: &dyn NodeRepository,
+    id: NodeId,
+    local: SocketAddr,
+    listener: Option<&ClusterListener>,
+) -> Result<Epoch, StoreError> {
     let memory_mib = machine_memory_mib();
     let node = Node {
         id,
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         address: local.to_string(),
-        cluster: None,
+        cluster: listener.map(|listener| listener.endpoint.clone()),
         max_sessions: memory_mib / SESSION_MIB,
         memory_mib: memory_mib.into(),
         labels: Tags::default(),

@@ -147,6 +147,8 @@ impl UseCases {
         let activity = || services.sessions.activity().clone();
         let (keys, key_rows, projects) = (rows.keys.clone(), rows.key_rows.clone(), rows.projects.clone());
         Ok(Services {
+            node: infrastructure.node,
+            cluster: infrastructure.cluster.clone(),
             api_keys: keys.clone(),
             key_administration: KeyAdministration::new(keys, key_rows, projects.clone(), system.clone()),
             access: Access::new(projects.clone()),

@@ -24,6 +24,7 @@ use url::Url;
 use super::DataDir;
 use super::audit_export::AuditExportSettings;
 use super::browsers::BrowserSettings;
+use super::cluster::ClusterSettings;
 use super::values::{
     host_and_port, host_name, listen_address, named_file, plain_url, public_url, ratio, registry_url, trusted_proxy,
 };
@@ -33,6 +34,8 @@ pub(crate) struct ServeSettings {
     /// The address to listen on; port 0 selects a free one
     #[arg(long, value_name = "ADDR", env = "CASEMENT_LISTEN", default_value = "127.0.0.1:8080", value_parser = listen_address)]
     pub(crate) listen: SocketAddr,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterSettings,
     #[command(flatten)]
     pub(crate) data_dir: DataDir,
     /// The URL of a PostgreSQL server [default: a private one in the data directory]

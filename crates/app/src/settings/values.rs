@@ -18,6 +18,20 @@ pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Parses the host and the port by which other nodes reach this one.
+pub(super) fn peer_address(text: &str) -> Result<String, String> {
+    let url = Url::parse(&format!("tcp://{text}")).ok();
+    let is_valid = url.is_some_and(|url| {
+        url.host_str().is_some_and(|host| !host.is_empty())
+            && url.port().is_some()
+            && url.username().is_empty()
+            && url.path().is_empty()
+            && url.query().is_none()
+            && url.fragment().is_none()
+    });
+    if is_valid { Ok(text.to_owned()) } else { Err("give a host and a port, such as 10.0.0.5:8443".to_owned()) }
+}
+
 /// Parses a network, or one address.
 pub(super) fn network(text: &str) -> Result<IpNet, String> {
     let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);

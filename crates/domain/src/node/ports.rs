@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use time::OffsetDateTime;
 
-use super::{Epoch, Node, StoredNode};
+use super::{Epoch, Fingerprint, Node, StoredNode};
 use crate::ids::NodeId;
 use crate::store_error::StoreError;
 
@@ -17,6 +17,9 @@ pub trait NodeRepository: Send + Sync {
 
     /// Returns the node; `None` if it never started.
     async fn find(&self, id: NodeId) -> Result<Option<StoredNode>, StoreError>;
+
+    /// Returns the node whose present key has this fingerprint.
+    async fn find_by_key(&self, fingerprint: Fingerprint) -> Result<Option<StoredNode>, StoreError>;
 
     /// Stores a heartbeat of the node, by the store's own clock, which all nodes share.
     async fn heartbeat(&self, id: NodeId) -> Result<(), StoreError>;

@@ -26,6 +26,7 @@ use ipnet::IpNet;
 use time::OffsetDateTime;
 
 use crate::{
+    cluster::Hop,
     error::{ApiError, Code},
     state::Api,
     ui::THUMBNAIL,
@@ -54,6 +55,8 @@ struct Draft {
     identity: Cell<Option<Identity>>,
     /// Whether the caller is a program of a deployment.
     is_app: Cell<bool>,
+    /// Whether another node relays the request, and records it.
+    is_relayed: bool,
     /// Whether the audit intent is stored.
     has_intent: Cell<bool>,
     /// The record as far as it is known before routing; `None` once [`Draft::take_entry`] has returned it.
@@ -74,7 +77,7 @@ impl DraftSlot {
 impl Draft {
     /// Returns the record, once; `None` for a caller without a credential and for pages.
     fn take_entry(&self, route: &str, status: u16) -> Option<AuditEntry> {
-        let entry = self.entry.take()?;
+        let entry = self.entry.take().filter(|_| !self.is_relayed)?;
         let mut entry = self.complete_entry(entry, route, status)?;
         if let Some(prepared) = self.prepared() {
             // The prepared record is stored, or may be at any moment.
@@ -160,7 +163,7 @@ pub(crate) fn request_id(request: &HttpRequest) -> String {
 /// Prepares the record of this request for a response with `status`, for a use case that can store it in the
 /// transaction of its change. Called once, when the caller is known.
 pub(crate) fn prepared_record(request: &HttpRequest, status: StatusCode) -> Option<Arc<PreparedRecord>> {
-    let draft = DraftSlot::of(request)?;
+    let draft = DraftSlot::of(request).filter(|draft| !draft.is_relayed)?;
     let entry = draft.entry.borrow().clone()?;
     let route = request.match_pattern().unwrap_or_default();
     let prepared =
@@ -174,7 +177,8 @@ pub(crate) fn prepared_record(request: &HttpRequest, status: StatusCode) -> Opti
 /// # Errors
 /// `unavailable`; nothing was done.
 pub(crate) async fn begin(request: &HttpRequest) -> Result<(), ApiError> {
-    let draft = DraftSlot::of(request).filter(|draft| !draft.has_intent.get() && may_change(request));
+    let draft =
+        DraftSlot::of(request).filter(|draft| !(draft.is_relayed || draft.has_intent.get()) && may_change(request));
     let Some(draft) = draft else { return Ok(()) };
     let entry = draft.entry.borrow().clone();
     let route = request.match_pattern().unwrap_or_default();
@@ -246,6 +250,7 @@ impl Audited {
             started: Instant::now(),
             identity: Cell::default(),
             is_app: Cell::default(),
+            is_relayed: Hop::is(request.request()),
             has_intent: Cell::default(),
             entry: RefCell::new(Some(entry)),
             prepared: OnceCell::new(),

@@ -171,6 +171,12 @@ impl RelayBody {
                     self.to_upstream.pop_front();
                 }
             }
+            // A connection to another node buffers what its socket did not take.
+            match Pin::new(&mut self.upstream).poll_flush(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return ClientPoll::UpstreamEnded,
+                Poll::Pending => return ClientPoll::Pending,
+            }
             if let Some(reason) = self.from_client.violation() {
                 return ClientPoll::Refused(reason);
             }

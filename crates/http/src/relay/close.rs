@@ -38,11 +38,13 @@ pub enum CloseReason {
     Protocol,
     /// The client violated a rule of the endpoint, for example by not opening its session.
     Policy,
+    /// The node of the session cannot be reached; the session may continue.
+    NodeUnreachable,
 }
 
 impl CloseReason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Normal,
         Self::Deleted,
         Self::IdleTimeout,
@@ -57,6 +59,7 @@ impl CloseReason {
         Self::MessageTooBig,
         Self::Protocol,
         Self::Policy,
+        Self::NodeUnreachable,
     ];
 
     /// Returns the WebSocket close code and the reason text.
@@ -76,6 +79,7 @@ impl CloseReason {
             Self::MessageTooBig => (1009, "message_too_big"),
             Self::Protocol => (1002, "protocol_error"),
             Self::Policy => (1008, "policy"),
+            Self::NodeUnreachable => (4009, "node_unreachable"),
         }
     }
 

@@ -9,6 +9,8 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg, sockopt};
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
@@ -20,15 +22,84 @@ const MAX_SLICES: usize = 1024;
 const RECEIVE: RecvFlags = RecvFlags::DONTWAIT;
 const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
-/// A TCP connection whose reads and writes never block, regardless of the flags of its open file.
+/// A TCP connection into a session, whose reads and writes never block, regardless of the flags of its open file; or a
+/// connection to the node of the session.
 #[derive(Debug)]
-pub(crate) struct Upstream {
-    stream: TcpStream,
+pub(crate) enum Upstream {
+    Session(SessionSocket),
+    Node(TokioIo<Upgraded>),
 }
 
 impl Upstream {
     /// Registers the dialled stream with this thread's runtime.
     pub(crate) fn adopt(stream: std::net::TcpStream) -> io::Result<Self> {
+        SessionSocket::adopt(stream).map(Self::Session)
+    }
+
+    /// Uses a connection to another node.
+    pub(crate) fn of_node(stream: TokioIo<Upgraded>) -> Self {
+        Self::Node(stream)
+    }
+}
+
+impl AsyncRead for Upstream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Session(socket) => Pin::new(socket).poll_read(cx, buf),
+            Self::Node(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Upstream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Session(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Self::Node(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Session(socket) => Pin::new(socket).poll_write_vectored(cx, slices),
+            Self::Node(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Session(socket) => socket.is_write_vectored(),
+            Self::Node(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Session(socket) => Pin::new(socket).poll_flush(cx),
+            Self::Node(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Session(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::Node(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// A TCP connection whose reads and writes never block, regardless of the flags of its open file.
+#[derive(Debug)]
+pub(crate) struct SessionSocket {
+    stream: TcpStream,
+}
+
+impl SessionSocket {
+    fn adopt(stream: std::net::TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         // Nagle's algorithm would add latency to every round trip, because frames are written as they arrive.
         stream.set_nodelay(true)?;
@@ -73,7 +144,7 @@ impl Upstream {
     }
 }
 
-impl Drop for Upstream {
+impl Drop for SessionSocket {
     /// Clears a linger option that the agent may have set, which would make the close wait for delivery. Once the
     /// agent has closed its own descriptor, it cannot set the option again.
     fn drop(&mut self) {
@@ -83,7 +154,7 @@ impl Drop for Upstream {
     }
 }
 
-impl AsyncRead for Upstream {
+impl AsyncRead for SessionSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
@@ -97,7 +168,7 @@ impl AsyncRead for Upstream {
     }
 }
 
-impl AsyncWrite for Upstream {
+impl AsyncWrite for SessionSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_send(cx, bytes.len(), |stream| send(stream, bytes, SEND))
     }
@@ -143,11 +214,11 @@ mod tests {
     use super::*;
 
     /// Returns the server's side, a second descriptor of its open file, as a hostile agent has it, and the peer's side.
-    fn connection() -> (Upstream, std::net::TcpStream, std::net::TcpStream) {
+    fn connection() -> (SessionSocket, std::net::TcpStream, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let shared = ours.try_clone().unwrap();
-        (Upstream::adopt(ours).unwrap(), shared, listener.accept().unwrap().0)
+        (SessionSocket::adopt(ours).unwrap(), shared, listener.accept().unwrap().0)
     }
 
     /// Closes the connection if `work` blocks its thread, so that a failed test does not hang.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actix_web::{
-    HttpRequest,
+    HttpRequest, HttpResponse,
     http::{
         StatusCode,
         header::{self, HeaderMap},
@@ -18,9 +18,10 @@ use casement_domain::{
 };
 use tracing::Instrument as _;
 
-use super::{ActiveSession, Credential, Request, session::SessionAccess};
+use super::{ActiveSession, Admitted, Credential, Request, session::SessionAccess};
 use crate::{
     audit::{self, Identity, prepared_record},
+    cluster::{self, Destination, Hop},
     connect_credential,
     error::{ApiError, Code},
     ignored_fields::IgnoredFields,
@@ -65,12 +66,16 @@ impl ProjectAccess {
             api.permissions.check(request, &caller, Some(scope.project_id()))?;
             Ok(scope)
         });
-        let scope = counted(api, &caller, allowed)?;
+        let scope = counted(api, request, &caller, allowed)?;
         Ok(Self { scope, caller })
     }
 
     pub(super) fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    pub(super) fn key(&self) -> ApiKeyId {
+        self.caller.key
     }
 }
 
@@ -79,10 +84,10 @@ impl Credential for ProjectKey {
 
     const REQUIREMENT: Requirement = Requirement::ProjectKey;
 
-    async fn admit(api: &Api, request: &HttpRequest) -> Result<ProjectAccess, ApiError> {
+    async fn admit(api: &Api, request: &HttpRequest) -> Result<Admitted<ProjectAccess>, ApiError> {
         let access = ProjectAccess::admit(api, request).await?;
         audit::begin(request).await?;
-        Ok(access)
+        Ok(Admitted::Here(access))
     }
 }
 
@@ -91,8 +96,8 @@ impl Credential for DeferredAudit {
 
     const REQUIREMENT: Requirement = Requirement::ProjectKey;
 
-    async fn admit(api: &Api, request: &HttpRequest) -> Result<ProjectAccess, ApiError> {
-        ProjectAccess::admit(api, request).await
+    async fn admit(api: &Api, request: &HttpRequest) -> Result<Admitted<ProjectAccess>, ApiError> {
+        ProjectAccess::admit(api, request).await.map(Admitted::Here)
     }
 }
 
@@ -101,15 +106,15 @@ impl Credential for OrganizationKey {
 
     const REQUIREMENT: Requirement = Requirement::OrganizationKey;
 
-    async fn admit(api: &Api, request: &HttpRequest) -> Result<Caller, ApiError> {
+    async fn admit(api: &Api, request: &HttpRequest) -> Result<Admitted<Caller>, ApiError> {
         let caller = authenticate(api, request).await?;
         let allowed = match caller.project {
             Some(_) => Err(ApiError::new(Code::Forbidden, "this needs a key of the whole organization")),
             None => api.permissions.check(request, &caller, None),
         };
-        counted(api, &caller, allowed)?;
+        counted(api, request, &caller, allowed)?;
         audit::begin(request).await?;
-        Ok(caller)
+        Ok(Admitted::Here(caller))
     }
 }
 
@@ -118,11 +123,11 @@ impl Credential for AnyKey {
 
     const REQUIREMENT: Requirement = Requirement::AnyKey;
 
-    async fn admit(api: &Api, request: &HttpRequest) -> Result<Caller, ApiError> {
+    async fn admit(api: &Api, request: &HttpRequest) -> Result<Admitted<Caller>, ApiError> {
         let caller = authenticate(api, request).await?;
-        counted(api, &caller, api.permissions.check(request, &caller, None))?;
+        counted(api, request, &caller, api.permissions.check(request, &caller, None))?;
         audit::begin(request).await?;
-        Ok(caller)
+        Ok(Admitted::Here(caller))
     }
 }
 
@@ -141,6 +146,10 @@ pub(super) fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
 }
 
 async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiError> {
+    if let Some(Hop { key }) = Hop::of(request) {
+        let key = key.ok_or_else(|| ApiError::unauthorized(false))?;
+        return Ok(api.services.api_keys.remembered(key).await?);
+    }
     if ui::is_ui(request) {
         let caller = ui::authenticate(api, request).await?;
         Identity::key(request, caller.key, caller.project);
@@ -173,9 +182,12 @@ fn noted(request: &HttpRequest, caller: Caller) -> Caller {
     caller
 }
 
-/// Counts the call against the rate limit of its key. If `reached` is an error, that is returned rather than the rate
+/// Counts the call against the rate limit of its key; the node that relays a call has counted it. If `reached` is an error, that is returned rather than the rate
 /// limit's; the call counts in both cases.
-fn counted<T>(api: &Api, caller: &Caller, reached: Result<T, ApiError>) -> Result<T, ApiError> {
+fn counted<T>(api: &Api, request: &HttpRequest, caller: &Caller, reached: Result<T, ApiError>) -> Result<T, ApiError> {
+    if Hop::is(request) {
+        return reached;
+    }
     let admitted = api.rate.admit(caller.key);
     let reached = reached?;
     admitted.map(|()| reached)
@@ -223,6 +235,41 @@ impl<C: Credential<Access = Caller>> Request<C> {
 impl<C: Credential<Access = ProjectAccess>> Request<C> {
     pub(crate) fn scope(&self) -> &Scope {
         &self.access.scope
+    }
+
+    /// Returns where a request for this session goes if another node runs the session. `path_and_query`: those at that
+    /// node, if they differ.
+    pub(crate) fn elsewhere(&self, session: &Session, path_and_query: Option<String>) -> Option<Destination> {
+        let is_elsewhere = session.ended_at.is_none() && self.api.is_elsewhere(session.node);
+        is_elsewhere.then(|| Destination {
+            node: session.node,
+            session: session.id,
+            key: Some(self.key()),
+            path_and_query,
+        })
+    }
+
+    /// Returns the response of the node that runs the session, if that is another node. The body must not have been read.
+    ///
+    /// # Errors
+    /// See [`cluster::forward`].
+    pub(crate) async fn relayed(&mut self, session: &Session) -> Result<Option<HttpResponse>, ApiError> {
+        let Some(owner) = self.elsewhere(session, None) else { return Ok(None) };
+        let payload = self.take_payload()?;
+        cluster::forward(&self.api, &self.http, payload, owner).await.map(Some)
+    }
+
+    /// Like [`relayed`](Self::relayed), for the session that a segment of the path names. A node without others looks up
+    /// nothing.
+    ///
+    /// # Errors
+    /// Those of finding the session, and of [`relayed`](Self::relayed).
+    pub(crate) async fn relayed_to_owner(&mut self, which: &str) -> Result<Option<HttpResponse>, ApiError> {
+        if self.api.services.cluster.is_none() || Hop::is(&self.http) {
+            return Ok(None);
+        }
+        let session = self.services().sessions.get(self.scope(), which, false).await?;
+        self.relayed(&session).await
     }
 
     /// Returns the caller's key.

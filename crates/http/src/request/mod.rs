@@ -24,6 +24,7 @@ pub(crate) use self::{
 };
 use crate::{
     audit, body,
+    cluster::{self, Destination},
     error::ApiError,
     multipart::Form,
     operation::Requirement,
@@ -39,11 +40,20 @@ pub(crate) trait Credential: 'static {
     /// The credential in the documentation.
     const REQUIREMENT: Requirement;
 
-    /// Checks the credential, counts the call and, unless the handler does it later, stores the audit intent.
+    /// Checks the credential, counts the call and, unless the handler does it later, stores the audit intent. A request for
+    /// a session of another node is admitted there.
     ///
     /// # Errors
     /// `unauthorized`, `forbidden`, `insufficient_scope`, `rate_limited`, and the errors of finding the project or the session.
-    async fn admit(api: &Api, request: &HttpRequest) -> Result<Self::Access, ApiError>;
+    async fn admit(api: &Api, request: &HttpRequest) -> Result<Admitted<Self::Access>, ApiError>;
+}
+
+/// Where an admitted request is answered.
+pub(crate) enum Admitted<A> {
+    /// By this node.
+    Here(A),
+    /// By the node that runs its session.
+    Elsewhere(Destination),
 }
 
 /// No credential.
@@ -54,8 +64,8 @@ impl Credential for Public {
 
     const REQUIREMENT: Requirement = Requirement::None;
 
-    async fn admit(_: &Api, _: &HttpRequest) -> Result<(), ApiError> {
-        Ok(())
+    async fn admit(_: &Api, _: &HttpRequest) -> Result<Admitted<()>, ApiError> {
+        Ok(Admitted::Here(()))
     }
 }
 
@@ -78,8 +88,13 @@ impl<C: Credential> FromRequest for Request<C> {
             let api = http.app_data::<Data<Api>>().cloned();
             let api = api.ok_or_else(|| ApiError::internal("the server was assembled without its state"))?;
             let payload = payload?;
-            let access = C::admit(&api, &http).await?;
-            Ok(Self { api, http, payload, access })
+            match C::admit(&api, &http).await? {
+                Admitted::Here(access) => Ok(Self { api, http, payload, access }),
+                Admitted::Elsewhere(owner) => {
+                    let response = cluster::forward(&api, &http, payload, owner).await?;
+                    Err(cluster::keep_response(&http, response))
+                }
+            }
         })
     }
 }

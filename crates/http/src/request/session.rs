@@ -9,17 +9,18 @@ use actix_web::{
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casement_domain::{
-    NotFound, SessionId,
+    ApiKeyId, NotFound, SessionId,
     session::{IdOrName, Session},
 };
 
 use super::{
-    Credential, Request,
+    Admitted, Credential, Request,
     key::{ProjectAccess, bearer},
     segment,
 };
 use crate::{
     audit::{self, Identity},
+    cluster::{Destination, Owner},
     connections::Registration,
     error::{ApiError, Code},
     operation::Requirement,
@@ -27,7 +28,7 @@ use crate::{
     relay::{CloseReason, EndSignal},
     state::Api,
     telemetry,
-    token::Permission,
+    token::{Permission, SessionToken},
 };
 
 /// The maximum time for which work inside a session continues when the server stops.
@@ -117,14 +118,16 @@ impl<C: SessionCredential> Credential for C {
 
     const REQUIREMENT: Requirement = Requirement::Session;
 
-    async fn admit(api: &Api, request: &HttpRequest) -> Result<SessionAccess, ApiError> {
-        let access = match request.match_info().get("session_id") {
+    async fn admit(api: &Api, request: &HttpRequest) -> Result<Admitted<SessionAccess>, ApiError> {
+        let admitted = match request.match_info().get("session_id") {
             Some(_) => SessionAccess::direct(api, request, C::ACCEPTED, C::SCOPE).await?,
             None if C::ACCEPTED == AcceptedCredentials::KeyOrBearerToken => SessionAccess::of_hub(api, request).await?,
             None => SessionAccess::by_key(api, request, &segment(request, "id_or_name")?, C::SCOPE).await?,
         };
-        access.require(C::PERMISSION)?;
-        Ok(access)
+        if let Admitted::Here(access) = &admitted {
+            access.require(C::PERMISSION)?;
+        }
+        Ok(admitted)
     }
 }
 
@@ -140,12 +143,32 @@ pub(crate) struct SessionAccess {
     organization_wide: bool,
 }
 
-/// The credential that opened a session.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// The credential that opens a session.
+#[derive(Clone, Copy)]
 enum PresentedCredential {
-    Token(Permission),
-    ProjectKey,
-    OrganizationKey,
+    Token(SessionToken),
+    Key { key: ApiKeyId, organization_wide: bool },
+}
+
+/// A session with the credential that opens it.
+struct Presented {
+    session: SessionId,
+    credential: PresentedCredential,
+}
+
+/// Records the caller of a request that another node answers.
+async fn admit_elsewhere(
+    request: &HttpRequest,
+    session: SessionId,
+    owner: Owner,
+    key: Option<ApiKeyId>,
+) -> Result<Admitted<SessionAccess>, ApiError> {
+    tracing::Span::current().record("session", tracing::field::display(session));
+    if key.is_none() {
+        Identity::token(request, owner.project);
+    }
+    audit::begin(request).await?;
+    Ok(Admitted::Elsewhere(Destination { node: owner.node, session, key, path_and_query: None }))
 }
 
 impl SessionAccess {
@@ -155,33 +178,44 @@ impl SessionAccess {
         request: &HttpRequest,
         accepted: AcceptedCredentials,
         scope: SessionScope,
-    ) -> Result<Self, ApiError> {
+    ) -> Result<Admitted<Self>, ApiError> {
         let text = segment(request, "session_id")?;
-        let (id, presented) = presented(api, request, &text, accepted, scope).await?;
+        let presented = presented(api, request, &text, accepted, scope).await?;
+        let id = presented.session;
+        let (permission, token) = match presented.credential {
+            PresentedCredential::Token(token) => (token.permission, Some(token)),
+            PresentedCredential::Key { .. } => (Permission::Drive, None),
+        };
+        let ended_too = scope == SessionScope::ActiveOrEnded && (token.is_none() || permission == Permission::View);
+        if let Some(owner) =
+            token.and_then(|token| token.owner).filter(|owner| !ended_too && api.is_elsewhere(owner.node))
+        {
+            return admit_elsewhere(request, id, owner, None).await;
+        }
         // Registers before the lookup, so that the signal reports an end in between.
         let (end, registered) = api.services.connections.register(id);
-        let by_token = matches!(presented, PresentedCredential::Token(_));
-        let permission = match presented {
-            PresentedCredential::Token(permission) => permission,
-            _ => Permission::Drive,
+        let session = match ended_too {
+            true => api.services.sessions.find_including_ended(id).await?,
+            false => api.services.sessions.active(id).await?,
         };
-        let session = match scope {
-            SessionScope::ActiveOrEnded if !by_token || permission == Permission::View => {
-                api.services.sessions.find_including_ended(id).await?
-            }
-            SessionScope::ActiveOrEnded | SessionScope::Active => api.services.sessions.active(id).await?,
+        let owner = Owner { node: session.node, project: session.project };
+        let (key, organization_wide) = match presented.credential {
+            PresentedCredential::Token(_) => (None, false),
+            PresentedCredential::Key { key, organization_wide } => (Some(key), organization_wide),
         };
+        if session.ended_at.is_none() && api.is_elsewhere(session.node) {
+            return admit_elsewhere(request, id, owner, key).await;
+        }
         note_session(request, id);
-        if by_token {
+        if token.is_some() {
             Identity::token(request, session.project);
         }
         audit::begin(request).await?;
-        let organization_wide = presented == PresentedCredential::OrganizationKey;
-        Ok(Self { session, permission, end, registered, organization_wide })
+        Ok(Admitted::Here(Self { session, permission, end, registered, organization_wide }))
     }
 
     /// Admits a request whose path names a WebDriver session of the hub.
-    async fn of_hub(api: &Api, request: &HttpRequest) -> Result<Self, ApiError> {
+    async fn of_hub(api: &Api, request: &HttpRequest) -> Result<Admitted<Self>, ApiError> {
         let whole = segment(request, "id")?;
         let text = whole.split_once('-').map(|(session, _)| session).filter(|text| text.parse::<SessionId>().is_ok());
         let Some(text) = text else {
@@ -190,36 +224,60 @@ impl SessionAccess {
             return Err(NotFound::new("WebDriver session", whole).into());
         };
         let token = bearer(request.headers()).ok().and_then(|text| api.services.tokens.verify(text).ok());
-        let Some((id, permission)) = token else {
+        let Some(token) = token else {
             return Self::by_key(api, request, text, SessionScope::Active).await;
         };
+        let id = token.session;
         if text.parse() != Ok(id) {
             return Err(ApiError::unauthorized(true));
         }
+        if let Some(owner) = token.owner.filter(|owner| api.is_elsewhere(owner.node)) {
+            return admit_elsewhere(request, id, owner, None).await;
+        }
         let (end, registered) = api.services.connections.register(id);
         let session = api.services.sessions.active(id).await?;
+        if api.is_elsewhere(session.node) {
+            let owner = Owner { node: session.node, project: session.project };
+            return admit_elsewhere(request, id, owner, None).await;
+        }
         note_session(request, id);
         Identity::token(request, session.project);
         audit::begin(request).await?;
-        Ok(Self { session, permission, end, registered, organization_wide: false })
+        let permission = token.permission;
+        Ok(Admitted::Here(Self { session, permission, end, registered, organization_wide: false }))
     }
 
     /// Admits a request with an API key whose path names the session under `/browsers`.
-    async fn by_key(api: &Api, request: &HttpRequest, text: &str, scope: SessionScope) -> Result<Self, ApiError> {
+    async fn by_key(
+        api: &Api,
+        request: &HttpRequest,
+        text: &str,
+        scope: SessionScope,
+    ) -> Result<Admitted<Self>, ApiError> {
         let project = ProjectAccess::admit(api, request).await?;
         let sessions = &api.services.sessions;
         let id = match IdOrName::parse(text) {
             IdOrName::Id(id) => id,
             IdOrName::Name(name) => sessions.get(project.scope(), &name, false).await?.id,
         };
+        let ended_too = scope == SessionScope::ActiveOrEnded;
+        let known = api.owners.find(id).filter(|owner| owner.project == project.scope().project_id());
+        if let Some(owner) = known.filter(|owner| !ended_too && api.is_elsewhere(owner.node)) {
+            return admit_elsewhere(request, id, owner, Some(project.key())).await;
+        }
         // Registers before the lookup by id, so that the signal reports an end in between.
         let (end, registered) = api.services.connections.register(id);
-        let ended_too = scope == SessionScope::ActiveOrEnded;
         let session = sessions.get(project.scope(), &id.to_string(), ended_too).await?;
+        if session.ended_at.is_none() && api.is_elsewhere(session.node) {
+            api.owners.note(&session);
+            let owner = Owner { node: session.node, project: session.project };
+            return admit_elsewhere(request, id, owner, Some(project.key())).await;
+        }
         note_session(request, id);
         audit::begin(request).await?;
         let organization_wide = project.scope().organization_wide;
-        Ok(Self { session, permission: Permission::Drive, end, registered, organization_wide })
+        let permission = Permission::Drive;
+        Ok(Admitted::Here(Self { session, permission, end, registered, organization_wide }))
     }
 
     /// Admits a request that has just made or found the session with a key.
@@ -264,7 +322,7 @@ async fn presented(
     text: &str,
     accepted: AcceptedCredentials,
     scope: SessionScope,
-) -> Result<(SessionId, PresentedCredential), ApiError> {
+) -> Result<Presented, ApiError> {
     let services = &api.services;
     let query = Query::parse(request.query_string())?;
     let headers = request.headers();
@@ -274,11 +332,13 @@ async fn presented(
         None => None,
     };
     if let Some(token) = token {
-        let (session, permission) = services.tokens.verify(&token).map_err(|_| ApiError::unauthorized(true))?;
+        let token = services.tokens.verify(&token).map_err(|_| ApiError::unauthorized(true))?;
         // The token of another session is refused like an invalid one, so that the response does not reveal whether
         // this session exists.
         return match text.parse::<SessionId>() {
-            Ok(id) if id == session => Ok((session, PresentedCredential::Token(permission))),
+            Ok(session) if session == token.session => {
+                Ok(Presented { session, credential: PresentedCredential::Token(token) })
+            }
             _ => Err(ApiError::unauthorized(true)),
         };
     }
@@ -292,11 +352,9 @@ async fn presented(
     })?;
     let ended_too = scope == SessionScope::ActiveOrEnded;
     let session = services.sessions.find_inside(project.scope(), text, ended_too).await?;
-    let presented = match project.scope().organization_wide {
-        true => PresentedCredential::OrganizationKey,
-        false => PresentedCredential::ProjectKey,
-    };
-    Ok((session.id, presented))
+    let organization_wide = project.scope().organization_wide;
+    let credential = PresentedCredential::Key { key: project.key(), organization_wide };
+    Ok(Presented { session: session.id, credential })
 }
 
 /// Returns the password of basic credentials. The user's name is ignored.

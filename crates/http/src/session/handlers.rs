@@ -108,16 +108,25 @@ pub(crate) async fn list_browsers(request: Request<ProjectKey>) -> Answer {
     Ok(answer::list(&Listed { items, next_offset }))
 }
 
-pub(crate) async fn get_browser(request: Request<ProjectKey>) -> Answer {
+pub(crate) async fn get_browser(mut request: Request<ProjectKey>) -> Answer {
     let include_deleted = request.query::<DeletedParams>()?.include_deleted.unwrap_or(false);
     let which = request.path("id_or_name")?;
     let session = request.services().sessions.get(request.scope(), &which, include_deleted).await?;
+    // Only the node of the session knows which requests its network configuration refused.
+    if session.shape.network.is_some()
+        && let Some(response) = request.relayed(&session).await?
+    {
+        return Ok(response);
+    }
     request.about(&session);
     Ok(answer::record(StatusCode::OK, &request.api().session(request.scope(), session).await?))
 }
 
 pub(crate) async fn update_browser(mut request: Request<ProjectKey>) -> Answer {
     let which = request.path("id_or_name")?;
+    if let Some(response) = request.relayed_to_owner(&which).await? {
+        return Ok(response);
+    }
     let input = request.json::<UpdateBrowser>().await?.into_request().map_err(in_order::<UpdateBrowser>)?;
     let changed =
         request.finish(|services, scope| async move { services.sessions.update(&scope, &which, input).await });
@@ -127,8 +136,11 @@ pub(crate) async fn update_browser(mut request: Request<ProjectKey>) -> Answer {
     Ok(answer::record(StatusCode::OK, &record))
 }
 
-pub(crate) async fn delete_browser(request: Request<ProjectKey>) -> Answer {
+pub(crate) async fn delete_browser(mut request: Request<ProjectKey>) -> Answer {
     let which = request.path("id_or_name")?;
+    if let Some(response) = request.relayed_to_owner(&which).await? {
+        return Ok(response);
+    }
     request.finish(|services, scope| async move { services.sessions.delete(&scope, &which).await }).await?;
     Ok(answer::nothing())
 }

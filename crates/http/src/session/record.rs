@@ -20,6 +20,7 @@ use utoipa::ToSchema;
 
 use crate::{
     answer::Moment,
+    cluster::Owner,
     network::{NetworkBody, ProxyBody},
     profile::ProfileBody,
     token::{Permission, SessionTokens},
@@ -209,7 +210,7 @@ pub(crate) struct Urls<'a> {
     /// Whether the caller may use the session. Otherwise all tokens only permit to watch.
     may_use: bool,
     /// The issuer of the other tokens.
-    issuer: (&'a SessionTokens, SessionId, OffsetDateTime),
+    issuer: (&'a SessionTokens, SessionId, Owner, OffsetDateTime),
 }
 
 impl<'a> Urls<'a> {
@@ -228,6 +229,7 @@ impl<'a> Urls<'a> {
     }
 
     fn with_tokens(public: &Url, tokens: &'a SessionTokens, session: &Session, may_use: bool) -> Self {
+        let owner = Owner { node: session.node, project: session.project };
         let mut public = public.clone();
         public.set_query(None);
         public.set_fragment(None);
@@ -240,9 +242,9 @@ impl<'a> Urls<'a> {
             hub: format!("{root}/wd/hub"),
             base,
             socket_base,
-            token: tokens.mint(session.id, limited(Permission::Drive, may_use), session.created_at),
+            token: tokens.mint(session.id, owner, limited(Permission::Drive, may_use), session.created_at),
             may_use,
-            issuer: (tokens, session.id, session.created_at),
+            issuer: (tokens, session.id, owner, session.created_at),
         }
     }
 
@@ -280,8 +282,8 @@ impl<'a> Urls<'a> {
     }
 
     fn mint(&self, permission: Permission) -> String {
-        let (tokens, session, issued_at) = self.issuer;
-        tokens.mint(session, limited(permission, self.may_use), issued_at)
+        let (tokens, session, owner, issued_at) = self.issuer;
+        tokens.mint(session, owner, limited(permission, self.may_use), issued_at)
     }
 }
 

@@ -19,8 +19,11 @@ const MAX_DECODED_BYTES: usize = 128 * 1024 * 1024;
 
 /// `GET /ui/api/browsers/{id_or_name}/thumbnail`: returns a thumbnail. The request does not count as activity, so the session
 /// may reach its idle timeout.
-pub(crate) async fn thumbnail(request: Request<ProjectKey>) -> Answer {
+pub(crate) async fn thumbnail(mut request: Request<ProjectKey>) -> Answer {
     let session = request.services().sessions.get(request.scope(), &request.path("id_or_name")?, false).await?;
+    if let Some(response) = request.relayed(&session).await? {
+        return Ok(response);
+    }
     session.admits(request.scope().organization_wide)?;
     let slot = image_response::acquire_slot(&session).await?;
     let screenshot = request.services().sessions.observer_screenshot(&session).await?;

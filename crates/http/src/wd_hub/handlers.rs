@@ -1,6 +1,6 @@
 //! The handlers of `/wd/hub`.
 
-use actix_web::{HttpRequest, HttpResponse, body::MessageBody as _, http::header};
+use actix_web::{HttpRequest, HttpResponse, body::to_bytes_limited, http::header};
 use casement_domain::session::{Session, SessionEvent};
 use serde_json::{Value, json};
 use tracing::Instrument as _;
@@ -9,7 +9,7 @@ use url::Url;
 use super::capabilities::{self, NewSession};
 use crate::{
     answer::Answer,
-    body,
+    body, cluster,
     connect::start,
     error::{ApiError, Code},
     request::{HubClient, ProjectKey, Public, Request},
@@ -17,6 +17,9 @@ use crate::{
     vm,
     webdriver::MAX_NEW_SESSION_BYTES,
 };
+
+/// The maximum size of chromedriver's answer to a new session, in bytes.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// `GET /wd/hub/status`.
 pub(super) async fn status(request: Request<Public>) -> HttpResponse {
@@ -41,13 +44,17 @@ async fn new_session(request: Result<Request<ProjectKey>, ApiError>) -> Answer {
     let NewSession { options, body, downloads } = capabilities::read(&body)?;
     let started = start(&request, options).await?;
     let (api, receipt, session) = (request.shared_api(), request.receipt(), started.session().clone());
-    let answered = vm::run_command(request.into_session(session.clone())?, "session", body).await?;
-    if answered.created.is_none() {
+    let answered = match request.elsewhere(&session, Some(format!("/vm/{}/wd/session", session.id))) {
+        Some(owner) => cluster::forward_bytes(&api, request.http(), body, &owner).await?,
+        None => vm::run_command(request.into_session(session.clone())?, "session", body).await?.response,
+    };
+    if !answered.status().is_success() {
         // The session ends with `started`.
-        return Ok(answered.response);
+        return Ok(answered);
     }
     let unreadable = || ApiError::new(Code::UpstreamError, "chromedriver's answer makes no sense");
-    let body = answered.response.into_body().try_into_bytes().map_err(|_| unreadable())?;
+    let body = to_bytes_limited(answered.into_body(), MAX_ANSWER_BYTES).await.map_err(|_| unreadable())?;
+    let body = body.map_err(|_| unreadable())?;
     let mut body: Value = serde_json::from_slice(&body).map_err(|error| unreadable().caused_by(error))?;
     let urls = Urls::new(&api.public_url, &api.services.tokens, &session);
     rewrite(&mut body["value"], &session, &urls, downloads);

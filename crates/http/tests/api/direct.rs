@@ -11,7 +11,7 @@ use pretty_assertions::assert_eq;
 
 use serde_json::Value;
 
-use super::support::{Key, Ports, TestApi, other_project};
+use super::support::{Key, Ports, TestApi, other_project, owner};
 
 const UPGRADE: [&str; 3] =
     ["Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="];
@@ -56,7 +56,7 @@ fn paths(n: u32) -> [String; 5] {
 async fn a_token_opens_only_its_own_session_and_only_while_that_is_active() {
     let api = api();
     let token = |n| api.token(session_id(n), Permission::Drive);
-    let forged = SessionTokens::new(&[1; 32]).mint(session_id(1), Permission::Drive, NOON);
+    let forged = SessionTokens::new(&[1; 32]).mint(session_id(1), owner(), Permission::Drive, NOON);
     for (n, token, status, code) in [
         (1, token(2), 401, "unauthorized"),
         (1, forged, 401, "unauthorized"),

@@ -17,7 +17,7 @@ use time::Duration;
 
 use super::{
     auth_connections::{connection, finds, path},
-    support::{Key, Ports, Reply, TestApi, keys_after, keys_with_policy, other_project},
+    support::{Key, Ports, Reply, TestApi, keys_after, keys_with_policy, other_project, owner},
 };
 
 const ID: &str = "00000000000000000000000001";
@@ -140,7 +140,7 @@ async fn a_key_that_only_reads_gets_addresses_that_only_let_watch() {
     let api = TestApi::start(ports);
     let listed = api.get("/browsers").await.json()[0].clone();
     let read = api.get(&format!("/browsers/{}", session_id(1))).await.json();
-    let watch = api.tokens.mint(session_id(1), Permission::View, session(1).created_at);
+    let watch = api.tokens.mint(session_id(1), owner(), Permission::View, session(1).created_at);
     for record in [listed, read] {
         for field in ["cdp_ws_url", "webdriver_ws_url", "browser_live_view_url"] {
             let url = record[field].as_str().unwrap();
@@ -236,7 +236,7 @@ async fn the_live_view_of_a_login_is_controlled_only_by_keys_for_logins() {
         ports.sessions.expect_list().returning(move |_, _, _| Ok(Listed { items: vec![login()], next_offset: None }));
         let api = TestApi::start(ports);
         let record = api.get("/browsers").await.json()[0].clone();
-        let token = api.tokens.mint(session_id(1), permission, session(1).created_at);
+        let token = api.tokens.mint(session_id(1), owner(), permission, session(1).created_at);
         let url = record["browser_live_view_url"].as_str().unwrap();
         assert!(url.ends_with(&format!("?jwt={token}")), "{action}: {url}");
     }

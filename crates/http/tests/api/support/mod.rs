@@ -10,9 +10,9 @@ use std::{fmt, net::TcpListener, sync::Arc, time::Duration};
 use casement_domain::{
     SessionId,
     session::Sessions,
-    testing::{FixedClock, NOON},
+    testing::{FixedClock, NOON, node_id, project_id},
 };
-use casement_http::{Config, ConnectionRegistry, Permission, Server, SessionTokens, serve};
+use casement_http::{Config, ConnectionRegistry, Owner, Permission, Server, SessionTokens, serve};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -30,6 +30,11 @@ pub(super) use self::{
 const TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const TOKEN_KEY: [u8; 32] = [7; 32];
 
+/// The owner of the sessions of tests.
+pub(in crate::api) fn owner() -> Owner {
+    Owner { node: node_id(), project: project_id() }
+}
+
 /// A running server.
 pub(in crate::api) struct TestApi {
     pub(in crate::api) server: Server,
@@ -40,7 +45,7 @@ pub(in crate::api) struct TestApi {
 }
 
 impl TestApi {
-    pub(in crate::api) fn start(ports: Ports) -> Self {
+    pub(in crate::api) fn start(mut ports: Ports) -> Self {
         let (clock, tokens) = (Arc::new(FixedClock::default()), SessionTokens::new(&TOKEN_KEY));
         let config = Config {
             certificate: ports.certificate.clone(),
@@ -54,15 +59,16 @@ impl TestApi {
             workers: 1,
             spool_directory: std::env::temp_dir(),
         };
+        let for_nodes = ports.for_nodes.take();
         let services = ports.into_services(&clock, tokens.clone());
         let (sessions, connections) = (services.sessions.clone(), services.connections.clone());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = serve(config, services, listener).unwrap();
+        let server = serve(config, services, listener, for_nodes).unwrap();
         Self { server, tokens, sessions, connections, clock }
     }
 
     pub(in crate::api) fn token(&self, session: SessionId, permission: Permission) -> String {
-        self.tokens.mint(session, permission, NOON)
+        self.tokens.mint(session, owner(), permission, NOON)
     }
 
     pub(in crate::api) async fn connect(&self) -> TcpStream {

@@ -3,6 +3,7 @@
 use std::{mem::take, sync::Arc, time::Duration};
 
 use casement_domain::{
+    NodeId,
     access::Access,
     api_key::{ApiKeys, KeyAdministration, MockApiKeyDirectory, MockApiKeyRepository},
     audit::{AuditLogs, MockAuditRepository},
@@ -49,7 +50,7 @@ use casement_domain::{
     testing::{CountingIds, FixedClock, PlainSealer, node_id},
     webmcp::{MockToolMachine, PageTools},
 };
-use casement_http::{ConnectionRegistry, ServerCertificate, Services, SessionConnector, SessionTokens};
+use casement_http::{Cluster, ConnectionRegistry, ServerCertificate, Services, SessionConnector, SessionTokens};
 
 use super::{
     fakes::{Archives, FailingConnector, FixedHealth, FixedPoolStatus, NoWaker, Trail},
@@ -125,6 +126,9 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) telemetry_destinations: Box<MockTelemetryDestinationRepository>,
     pub(in crate::api) destination_addresses: Box<MockDestinationAddresses>,
     pub(in crate::api) certificate: Option<ServerCertificate>,
+    pub(in crate::api) node: Option<NodeId>,
+    pub(in crate::api) cluster: Option<Cluster>,
+    pub(in crate::api) for_nodes: Option<std::net::TcpListener>,
     pub(in crate::api) trusted_proxies: Vec<&'static str>,
     pub(in crate::api) cors_origins: Vec<&'static str>,
     pub(in crate::api) rate_limit: Option<u32>,
@@ -374,6 +378,8 @@ impl Ports {
         let project_rows = Arc::new(self.projects.unwrap_or_else(projects_repository));
         let activity = sessions.activity().clone();
         Services {
+            node: self.node.unwrap_or_else(node_id),
+            cluster: self.cluster,
             key_administration: KeyAdministration::new(
                 api_keys.clone(),
                 Arc::new(self.directory),

@@ -1,0 +1,162 @@
+//! Connections to other nodes. Each worker has its own, and uses each for one request at a time.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use casement_domain::{
+    NodeId, StoreError,
+    node::{ClusterEndpoint, Epoch},
+};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{self, ClientConfig, pki_types::ServerName},
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{Cluster, body::RequestBody};
+use crate::relay;
+
+/// The time to connect to a node, with the handshake.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
+/// The time for which the stored endpoint of a node is not read again.
+const ENDPOINT_TIME: Duration = Duration::from_secs(2);
+/// The maximum idle time of a connection; shorter than the server's.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The maximum number of idle connections of a worker to each node.
+const MAX_IDLE: usize = 32;
+/// The time in which an idle connection must be ready for a request.
+const READY_TIMEOUT: Duration = Duration::from_millis(50);
+/// The name in handshakes. Nodes are recognized by their keys.
+const NAME: &str = "casement-node";
+
+/// The reason why a node cannot be reached. Nothing was sent to it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    #[error("the node is unknown, or has no cluster listener")]
+    NoEndpoint,
+    #[error("the address of the node cannot be read: {0}")]
+    Store(#[from] StoreError),
+    #[error("cannot connect to {address}: {source}")]
+    Connect { address: String, source: io::Error },
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    #[error("{address} does not speak HTTP: {source}")]
+    Http { address: String, source: hyper::Error },
+}
+
+/// How a node is reached, as the store said it last.
+#[derive(Clone)]
+pub(super) struct Endpoint {
+    address: String,
+    config: Arc<ClientConfig>,
+    pinned: ClusterEndpoint,
+    epoch: Epoch,
+    read_at: Instant,
+}
+
+/// A connection to a run of a node.
+pub(super) struct Connected {
+    pub(super) sender: SendRequest<RequestBody>,
+    pub(super) epoch: Epoch,
+    node: NodeId,
+    idle_since: Instant,
+    _connection: AbortOnDropHandle<()>,
+}
+
+/// The idle connections of a worker.
+#[derive(Default)]
+pub(crate) struct NodeConnections(RefCell<HashMap<NodeId, Vec<Connected>>>);
+
+impl NodeConnections {
+    /// Returns an idle connection to the node that is ready; `None` if there is none.
+    pub(super) async fn idle(&self, node: NodeId) -> Option<Connected> {
+        loop {
+            let mut connected = self.0.borrow_mut().get_mut(&node)?.pop()?;
+            let fresh = connected.idle_since.elapsed() < IDLE_TIMEOUT;
+            if fresh && matches!(timeout(READY_TIMEOUT, connected.sender.ready()).await, Ok(Ok(()))) {
+                return Some(connected);
+            }
+        }
+    }
+
+    /// Keeps a connection for the next request.
+    pub(super) fn give_back(&self, mut connected: Connected) {
+        connected.idle_since = Instant::now();
+        let mut all = self.0.borrow_mut();
+        let idle = all.entry(connected.node).or_default();
+        if idle.len() < MAX_IDLE {
+            idle.push(connected);
+        }
+    }
+}
+
+impl Cluster {
+    /// Connects to a node. A connection that fails is tried once more, at the address that the store has now.
+    ///
+    /// # Errors
+    /// [`DialError`]; nothing was sent.
+    pub(super) async fn dial(&self, node: NodeId) -> Result<Connected, DialError> {
+        let endpoint = self.endpoint(node, ENDPOINT_TIME).await?;
+        match connect(node, &endpoint).await {
+            Ok(connected) => Ok(connected),
+            Err(error) => {
+                tracing::debug!(%node, %error, "a connection to a node failed; trying once more");
+                connect(node, &self.endpoint(node, Duration::ZERO).await?).await
+            }
+        }
+    }
+
+    /// Returns the endpoint of a node, as it was stored at most `age` ago. If the store does not answer, the last known
+    /// endpoint is used.
+    async fn endpoint(&self, node: NodeId, age: Duration) -> Result<Endpoint, DialError> {
+        let known = self.endpoints.lock().get(&node).cloned();
+        if let Some(known) = known.as_ref().filter(|known| known.read_at.elapsed() < age) {
+            return Ok(known.clone());
+        }
+        let stored = match (self.nodes.find(node).await, known) {
+            (Ok(stored), known) => stored.and_then(|stored| Some((stored.node.cluster?, stored.epoch, known))),
+            (Err(_), Some(known)) => return Ok(known),
+            (Err(error), None) => return Err(error.into()),
+        };
+        let (pinned, epoch, known) = stored.ok_or(DialError::NoEndpoint)?;
+        let same_key = known.filter(|known| known.pinned.fingerprint == pinned.fingerprint);
+        let config = match same_key {
+            // Keeps the tickets of earlier handshakes.
+            Some(known) => known.config,
+            None => self.identity.client(pinned.fingerprint)?,
+        };
+        let endpoint = Endpoint { address: pinned.address.clone(), config, pinned, epoch, read_at: Instant::now() };
+        self.endpoints.lock().insert(node, endpoint.clone());
+        Ok(endpoint)
+    }
+}
+
+async fn connect(node: NodeId, endpoint: &Endpoint) -> Result<Connected, DialError> {
+    let failed = |source: io::Error| DialError::Connect { address: endpoint.address.clone(), source };
+    let dialling = async {
+        let socket = TcpStream::connect(&endpoint.address).await?;
+        relay::prepare_connection(&socket);
+        let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
+        TlsConnector::from(Arc::clone(&endpoint.config)).connect(name, socket).await
+    };
+    let dialled = timeout(DIAL_TIMEOUT, dialling).await;
+    let stream = dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|source| DialError::Http { address: endpoint.address.clone(), source })?;
+    let connection = AbortOnDropHandle::new(tokio::task::spawn_local(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%node, %error, "a connection to a node broke off");
+        }
+    }));
+    let epoch = endpoint.epoch;
+    Ok(Connected { sender, epoch, node, idle_since: Instant::now(), _connection: connection })
+}

@@ -1,0 +1,248 @@
+//! Relays a request to the owner of its session, and passes the response.
+
+use std::{rc::Rc, time::Duration};
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{
+        Method, StatusCode,
+        header::{self, HeaderName, HeaderValue},
+    },
+    web::{Bytes, Payload},
+};
+use casement_domain::{ApiKeyId, NodeId, SessionId};
+use hyper::{Request, Response, body::Incoming};
+use hyper_util::rt::TokioIo;
+
+use super::{
+    Cluster, NodeConnections,
+    body::{RequestBody, ResponseBody},
+    connections::{Connected, DialError},
+    headers::{KEY, TARGET, target},
+};
+use crate::{
+    error::{ApiError, Code},
+    relay::{ByteCounter, CloseReason, Ending, Limits, RelayBody, SendBacklog, UnreadBytes, Upstream},
+    state::Api,
+};
+
+/// The headers of a connection, which are not those of a message (RFC 9110 §7.6.1), and what the entrance has answered.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::EXPECT,
+    header::PROXY_AUTHORIZATION,
+    header::PROXY_AUTHENTICATE,
+];
+const KEEP_ALIVE: &str = "keep-alive";
+/// The label of relays between nodes in metrics.
+const CHANNEL: &str = "node";
+/// The time that the owner has to switch protocols after it has announced that.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where a request goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Destination {
+    /// The owner of the session.
+    pub(crate) node: NodeId,
+    /// The session.
+    pub(crate) session: SessionId,
+    /// The authenticated key; `None`: the request has a token of the session.
+    pub(crate) key: Option<ApiKeyId>,
+    /// The path and query at the owner; `None`: those of the request.
+    pub(crate) path_and_query: Option<String>,
+}
+
+/// Relays a request whose body was not read yet.
+///
+/// # Errors
+/// `misdirected` for a request that another node has relayed; `unavailable` if the owner cannot be reached, and nothing
+/// was done; `internal` if the owner failed while it may have done something.
+pub(crate) async fn forward(
+    api: &Api,
+    request: &HttpRequest,
+    payload: Payload,
+    to: Destination,
+) -> Result<HttpResponse, ApiError> {
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(number);
+    let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+    let is_upgrade = request.headers().contains_key(header::UPGRADE);
+    if is_upgrade {
+        let upgraded = exchange(api, request, RequestBody::Bytes(Bytes::new()), &to).await?;
+        return upgraded.switched(api, request, payload, &to).await;
+    }
+    let length = if is_chunked { None } else { Some(length.unwrap_or(0)) };
+    exchange(api, request, RequestBody::Client { payload, length }, &to).await?.passed()
+}
+
+/// Relays a request whose body was read.
+///
+/// # Errors
+/// As for [`forward`].
+pub(crate) async fn forward_bytes(
+    api: &Api,
+    request: &HttpRequest,
+    body: Bytes,
+    to: &Destination,
+) -> Result<HttpResponse, ApiError> {
+    exchange(api, request, RequestBody::Bytes(body), to).await?.passed()
+}
+
+/// A response of the owner.
+struct Answered {
+    response: Response<Incoming>,
+    connected: Connected,
+    pool: Rc<NodeConnections>,
+    is_head: bool,
+}
+
+async fn exchange(api: &Api, request: &HttpRequest, body: RequestBody, to: &Destination) -> Result<Answered, ApiError> {
+    if super::Hop::is(request) {
+        return Err(ApiError::new(Code::Misdirected, "a relayed request is not relayed again"));
+    }
+    let cluster = api.services.cluster.as_ref().ok_or_else(|| unreachable_node(DialError::NoEndpoint))?;
+    let pool = request.app_data::<Rc<NodeConnections>>().cloned();
+    let pool = pool.ok_or_else(|| ApiError::internal("the server was put together without its connections"))?;
+    let message = message(request, body, to)?;
+    metrics::counter!("casement_node_requests_total", "direction" => "sent").increment(1);
+    let (response, connected) = send(cluster, &pool, message, to.node, request.method()).await?;
+    Ok(Answered { response, connected, pool, is_head: request.method() == Method::HEAD })
+}
+
+/// Sends a request over an idle connection or a new one. It is sent once more only if nothing of it was sent.
+async fn send(
+    cluster: &Cluster,
+    pool: &NodeConnections,
+    mut message: Request<RequestBody>,
+    node: NodeId,
+    method: &Method,
+) -> Result<(Response<Incoming>, Connected), ApiError> {
+    loop {
+        let idle = pool.idle(node).await;
+        let is_new = idle.is_none();
+        let mut connected = match idle {
+            Some(connected) => connected,
+            None => cluster.dial(node).await.map_err(unreachable_node)?,
+        };
+        let named = target(node, connected.epoch).parse().map_err(ApiError::internal)?;
+        message.headers_mut().insert(TARGET, named);
+        match connected.sender.try_send_request(message).await {
+            Ok(response) if response.status() == hyper::StatusCode::MISDIRECTED_REQUEST => {
+                return Err(unavailable("the node of the session has just started again; nothing was done"));
+            }
+            Ok(response) => return Ok((response, connected)),
+            Err(mut failed) => match failed.take_message() {
+                Some(unsent) if !is_new => message = unsent,
+                unsent => return Err(broken_off(unsent.is_some(), method, failed.into_error())),
+            },
+        }
+    }
+}
+
+fn unavailable(message: &str) -> ApiError {
+    ApiError::new(Code::Unavailable, message)
+}
+
+fn unreachable_node(error: DialError) -> ApiError {
+    unavailable("the node of the session cannot be reached; nothing was done").caused_by(error)
+}
+
+fn broken_off(is_unsent: bool, method: &Method, error: hyper::Error) -> ApiError {
+    let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let error = match is_unsent || reads {
+        true => unavailable("the node of the session did not answer; nothing was done").caused_by(error),
+        false => {
+            let message = "the node of the session did not answer; it may have done this";
+            ApiError::new(Code::Internal, message).caused_by(error)
+        }
+    };
+    metrics::counter!("casement_node_requests_failed_total").increment(1);
+    error
+}
+
+/// Builds the message to the owner: the request without its credential, with the authenticated key.
+fn message(request: &HttpRequest, body: RequestBody, to: &Destination) -> Result<Request<RequestBody>, ApiError> {
+    let path = match &to.path_and_query {
+        Some(path) => path.clone(),
+        None => request.uri().path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
+    };
+    let is_upgrade = request.headers().contains_key(header::UPGRADE);
+    let mut message = Request::builder().method(request.method().as_str()).uri(path);
+    for (name, value) in request.headers() {
+        let is_upgrade_header = is_upgrade && [header::CONNECTION, header::UPGRADE].contains(name);
+        let is_replaced = to.key.is_some() && [header::AUTHORIZATION, header::COOKIE].contains(name);
+        let is_dropped = HOP_BY_HOP.contains(name) || name == KEEP_ALIVE || name == header::CONTENT_LENGTH;
+        if is_upgrade_header || !(is_dropped || is_replaced) {
+            message = message.header(name.as_str(), value.as_bytes());
+        }
+    }
+    if let Some(key) = to.key {
+        message = message.header(KEY, key.to_string());
+    }
+    message = message.header("x-request-id", crate::audit::request_id(request));
+    message.body(body).map_err(ApiError::internal)
+}
+
+fn number(value: &HeaderValue) -> Option<u64> {
+    value.to_str().ok()?.parse().ok()
+}
+
+impl Answered {
+    /// Passes the response to the client.
+    fn passed(self) -> Result<HttpResponse, ApiError> {
+        let Self { response, connected, pool, is_head } = self;
+        let (head, body) = response.into_parts();
+        let status = StatusCode::from_u16(head.status.as_u16()).map_err(ApiError::internal)?;
+        let mut passed = HttpResponse::build(status);
+        let mut length = None;
+        for (name, value) in &head.headers {
+            let (Ok(name), Ok(value)) =
+                (name.as_str().parse::<HeaderName>(), HeaderValue::from_bytes(value.as_bytes()))
+            else {
+                continue;
+            };
+            if name == header::CONTENT_LENGTH {
+                length = number(&value);
+            } else if !HOP_BY_HOP.contains(&name) && name != KEEP_ALIVE {
+                passed.append_header((name, value));
+            }
+        }
+        let has_no_body = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
+        let length = if has_no_body && !is_head { Some(0) } else { length };
+        Ok(passed.body(ResponseBody::new(body, length, connected, pool)))
+    }
+
+    /// Passes a response that may switch protocols, and relays the connection then.
+    async fn switched(
+        mut self,
+        api: &Api,
+        request: &HttpRequest,
+        payload: Payload,
+        to: &Destination,
+    ) -> Result<HttpResponse, ApiError> {
+        if self.response.status() != hyper::StatusCode::SWITCHING_PROTOCOLS {
+            return self.passed();
+        }
+        let upgrading = tokio::time::timeout(UPGRADE_TIMEOUT, hyper::upgrade::on(&mut self.response)).await;
+        let upgraded = upgrading.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
+        let upstream = Upstream::of_node(TokioIo::new(upgraded));
+        let mut switched = HttpResponse::build(StatusCode::SWITCHING_PROTOCOLS);
+        switched.upgrade("websocket");
+        for (name, value) in self.response.headers() {
+            let is_own = ["connection", "upgrade"].contains(&name.as_str());
+            if !is_own {
+                switched.append_header((name.as_str(), value.as_bytes()));
+            }
+        }
+        let (end, registered) = api.services.connections.register(to.session);
+        let ending = Ending { session_end: end.boxed(), default_reason: CloseReason::NodeUnreachable };
+        let backlog = request.conn_data::<SendBacklog>().cloned().unwrap_or_default();
+        let counter = ByteCounter::open(CHANNEL, backlog, None);
+        let guard = Box::new((registered, self.connected));
+        let (unread, limits) = (UnreadBytes::default(), Limits::default());
+        Ok(switched.streaming(RelayBody::new(payload, upstream, unread, ending, limits, counter, guard)))
+    }
+}

@@ -1,0 +1,90 @@
+//! Requests between nodes: a request for a session of another node is relayed to that node.
+//!
+//! The node that a client reaches, the entrance, authenticates the caller, counts the call and records it. Then it sends
+//! the request to the owner of the session, over TLS with keys that both sides have pinned, and passes the response. A
+//! relayed request is never relayed again.
+
+mod body;
+mod connections;
+mod forward;
+mod headers;
+mod identity;
+mod listener;
+mod owners;
+mod relayed;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use casement_domain::{
+    NodeId,
+    node::{Epoch, Fingerprint, NodeRepository},
+};
+use parking_lot::Mutex;
+
+use self::connections::Endpoint;
+pub(crate) use self::{
+    connections::NodeConnections,
+    forward::{Destination, forward, forward_bytes},
+    headers::{Hop, admit},
+    listener::accept,
+    owners::Owners,
+    relayed::{keep_response, relayed_response},
+};
+pub use self::{
+    identity::{IdentityError, NodeIdentity},
+    owners::Owner,
+};
+
+/// This node among the nodes of its database. Clones share everything.
+#[derive(Clone)]
+pub struct Cluster {
+    node: NodeId,
+    epoch: Arc<AtomicI64>,
+    identity: NodeIdentity,
+    nodes: Arc<dyn NodeRepository>,
+    /// How other nodes are reached.
+    endpoints: Arc<Mutex<HashMap<NodeId, Endpoint>>>,
+    /// The nodes that have proved their keys.
+    peers: Arc<Mutex<HashMap<Fingerprint, NodeId>>>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("node", &self.node).field("epoch", &self.epoch).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Creates the description of this node, in its run `epoch`.
+    #[must_use]
+    pub fn new(node: NodeId, epoch: Epoch, identity: NodeIdentity, nodes: Arc<dyn NodeRepository>) -> Self {
+        Self {
+            node,
+            epoch: Arc::new(AtomicI64::new(epoch.0)),
+            identity,
+            nodes,
+            endpoints: Arc::default(),
+            peers: Arc::default(),
+        }
+    }
+
+    /// Notes that the node has a new run. Requests that are meant for an earlier one are refused.
+    pub fn begin_run(&self, epoch: Epoch) {
+        self.epoch.store(epoch.0, Ordering::SeqCst);
+    }
+
+    pub(crate) fn node(&self) -> NodeId {
+        self.node
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Ordering::SeqCst))
+    }
+}

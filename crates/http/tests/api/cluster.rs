@@ -1,0 +1,252 @@
+//! Requests for sessions of another node.
+
+use std::{net::TcpListener, sync::Arc};
+
+use async_trait::async_trait;
+use casement_domain::{
+    NodeId, StoreError,
+    node::{ClusterEndpoint, Epoch, Fingerprint, Node, NodeRepository, NodeState, StoredNode},
+    session::Tags,
+    testing::{NOON, node_id, session, session_id},
+};
+use casement_http::{Cluster, NodeIdentity, Permission};
+use futures_util::{SinkExt as _, StreamExt as _, stream};
+use parking_lot::Mutex;
+use pretty_assertions::assert_eq;
+use rcgen::{CertificateParams, KeyPair};
+use time::OffsetDateTime;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::{
+    sockets::Echo,
+    support::{Key, Ports, TestApi},
+};
+
+/// The stored nodes.
+#[derive(Default)]
+struct Nodes(Mutex<Vec<StoredNode>>);
+
+#[async_trait]
+impl NodeRepository for Nodes {
+    async fn announce(&self, _: &Node) -> Result<Epoch, StoreError> {
+        unreachable!("a server does not announce itself")
+    }
+
+    async fn find(&self, id: NodeId) -> Result<Option<StoredNode>, StoreError> {
+        Ok(self.0.lock().iter().find(|stored| stored.node.id == id).cloned())
+    }
+
+    async fn find_by_key(&self, key: Fingerprint) -> Result<Option<StoredNode>, StoreError> {
+        let has_key = |node: &Node| node.cluster.as_ref().is_some_and(|cluster| cluster.fingerprint == key);
+        Ok(self.0.lock().iter().find(|stored| has_key(&stored.node)).cloned())
+    }
+
+    async fn heartbeat(&self, _: NodeId) -> Result<(), StoreError> {
+        unreachable!("a server sends no heartbeat")
+    }
+
+    async fn with_remains(&self) -> Result<Vec<(NodeId, OffsetDateTime)>, StoreError> {
+        unreachable!("a server looks for no lost nodes")
+    }
+}
+
+impl Nodes {
+    fn change(&self, id: NodeId, change: impl FnOnce(&mut StoredNode)) {
+        self.0.lock().iter_mut().filter(|stored| stored.node.id == id).for_each(|stored| change(stored));
+    }
+}
+
+fn identity() -> NodeIdentity {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(["node".to_owned()]).unwrap().self_signed(&key).unwrap();
+    NodeIdentity::new(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap()
+}
+
+/// The node that clients reach. The other one, `node_id()`, owns the sessions.
+fn entrance_id() -> NodeId {
+    NodeId::from_ulid(ulid::Ulid(99))
+}
+
+/// Two servers with one store of nodes.
+struct Two {
+    entrance: TestApi,
+    owner: TestApi,
+    nodes: Arc<Nodes>,
+    /// The audit records of both.
+    trails: [super::support::Trail; 2],
+}
+
+impl Two {
+    fn start(entrance: Ports, owner: Ports) -> Self {
+        let nodes = Arc::new(Nodes::default());
+        let trails = [entrance.trail.clone(), owner.trail.clone()];
+        let mut start = |id, ports: Ports| {
+            let (listener, identity) = (TcpListener::bind("127.0.0.1:0").unwrap(), identity());
+            let cluster = ClusterEndpoint {
+                address: listener.local_addr().unwrap().to_string(),
+                fingerprint: identity.fingerprint(),
+            };
+            nodes.0.lock().push(stored(id, cluster));
+            let cluster = Cluster::new(id, Epoch(1), identity, nodes.clone());
+            TestApi::start(Ports { node: Some(id), cluster: Some(cluster), for_nodes: Some(listener), ..ports })
+        };
+        let (entrance, owner) = (start(entrance_id(), entrance), start(node_id(), owner));
+        Self { entrance, owner, nodes, trails }
+    }
+}
+
+fn stored(id: NodeId, cluster: ClusterEndpoint) -> StoredNode {
+    let node = Node {
+        id,
+        host: "host".to_owned(),
+        address: "127.0.0.1:1".to_owned(),
+        cluster: Some(cluster),
+        max_sessions: 1,
+        memory_mib: 1,
+        labels: Tags::default(),
+        version: "1".to_owned(),
+        started_at: NOON,
+    };
+    StoredNode { node, epoch: Epoch(1), state: NodeState::Serving, heartbeat_at: NOON }
+}
+
+/// Ports that know the first session.
+fn ports() -> Ports {
+    let mut ports = Ports::default();
+    ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
+    ports
+        .sessions
+        .expect_find_in_project()
+        .returning(|_, which, _| Ok((format!("{which:?}").contains(&session_id(1).to_string())).then(|| session(1))));
+    ports
+}
+
+/// The ports of a node whose session has an empty directory.
+fn owner_ports() -> Ports {
+    let mut ports = ports();
+    ports.files.expect_list().returning(|_, _| Ok(stream::iter([]).boxed()));
+    ports
+}
+
+fn listing() -> String {
+    format!("/browsers/{}/fs/list_files?path=/tmp", session_id(1))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_for_a_session_of_another_node_is_answered_by_that_node() {
+    let two = Two::start(ports(), owner_ports());
+    for _ in 0..3 {
+        let reply = two.entrance.get(&listing()).await;
+        assert_eq!(reply.status, 200, "{reply}");
+    }
+    let token = two.entrance.token(session_id(1), Permission::Drive);
+    let path = format!("/vm/{}/fs/list_files?path=/tmp&jwt={token}", session_id(1));
+    assert_eq!(two.entrance.request("GET", &path, &[], "").await.status, 200);
+    let missing = two.entrance.get("/browsers/00000000000000000000000009/fs/list_files?path=/tmp").await;
+    assert_eq!(missing.status, 404, "{missing}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_names_the_owner_so_that_the_entrance_reads_no_session() {
+    let two = Two::start(Ports::default(), owner_ports());
+    let token = two.entrance.token(session_id(1), Permission::Drive);
+    let path = format!("/vm/{}/fs/list_files?path=/tmp&jwt={token}", session_id(1));
+    let reply = two.entrance.request("GET", &path, &[], "").await;
+    assert_eq!(reply.status, 200, "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_entrance_records_a_call_and_stores_its_intent() {
+    let mut owner = ports();
+    owner.files.expect_change().returning(|_, _| Ok(()));
+    let two = Two::start(ports(), owner);
+    let body = r#"{"path":"/tmp/a"}"#;
+    let path = format!("/browsers/{}/fs/create_directory", session_id(1));
+    let reply = two.entrance.call("PUT", &path, body).await;
+    assert!(reply.status < 300, "{reply}");
+    let [entrance, owner] = &two.trails;
+    let records = entrance.entries().await;
+    assert_eq!(records.len(), 1);
+    assert_eq!((records[0].1.status, records[0].1.api_key.is_some()), (reply.status, true));
+    assert_eq!(entrance.intents.lock().len(), 1);
+    assert_eq!((owner.entries.lock().len(), owner.intents.lock().len()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_websocket_reaches_the_session_and_gets_its_close_reason() {
+    let owner = Ports { session_connector: Some(Echo::start().await), ..ports() };
+    let two = Two::start(Ports::default(), owner);
+    two.owner.sessions.activity().watch(&session(1));
+    let token = two.entrance.token(session_id(1), Permission::Drive);
+    let url = format!("ws://casement.test/vm/{}/cdp?jwt={token}", session_id(1));
+    let (mut socket, _) = tokio_tungstenite::client_async(url, two.entrance.connect().await).await.unwrap();
+    let long = "x".repeat(3 << 20);
+    for text in ["hello", long.as_str(), "again"] {
+        socket.send(Message::text(text)).await.unwrap();
+        assert_eq!(socket.next().await.unwrap().unwrap(), Message::text(text));
+    }
+    let draining = tokio::spawn(two.entrance.server.drain());
+    let Some(Ok(Message::Close(Some(frame)))) = socket.next().await else { panic!("no close frame") };
+    assert_eq!((u16::from(frame.code), frame.reason.as_str()), (1012, "drain"));
+    drop(socket);
+    draining.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_between_nodes_are_not_believed_from_clients() {
+    let two = Two::start(ports(), owner_ports());
+    let key = Key::Organization.text();
+    let id = key.trim_start_matches("csk_").split('_').next().unwrap_or_default().to_lowercase();
+    let forged = [format!("casement-hop-key: {id}"), format!("casement-hop-target: {}.1", node_id())];
+    let forged: Vec<&str> = forged.iter().map(String::as_str).collect();
+    for api in [&two.entrance, &two.owner] {
+        assert_eq!(api.request("GET", &listing(), &forged, "").await.status, 401);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_another_key_at_the_address_of_the_owner_gets_nothing() {
+    let two = Two::start(ports(), owner_ports());
+    two.nodes.change(node_id(), |stored| {
+        if let Some(cluster) = &mut stored.node.cluster {
+            cluster.fingerprint = Fingerprint([1; 32]);
+        }
+    });
+    let reply = two.entrance.get(&listing()).await;
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_the_store_does_not_know_is_refused() {
+    let two = Two::start(ports(), owner_ports());
+    two.nodes.change(entrance_id(), |stored| stored.node.cluster = None);
+    let reply = two.entrance.get(&listing()).await;
+    assert_eq!(reply.status, 503, "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_for_an_earlier_run_of_a_node_is_refused_there() {
+    let two = Two::start(ports(), owner_ports());
+    two.nodes.change(node_id(), |stored| stored.epoch = Epoch(7));
+    let reply = two.entrance.get(&listing()).await;
+    assert_eq!((reply.status, reply.code()), (503, "unavailable".to_owned()), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relayed_request_is_not_relayed_again() {
+    let mut elsewhere = Ports::default();
+    let moved = || casement_domain::session::Session { node: entrance_id(), ..session(1) };
+    elsewhere.sessions.expect_find_in_project().returning(move |_, _, _| Ok(Some(moved())));
+    let two = Two::start(ports(), elsewhere);
+    let reply = two.entrance.get(&listing()).await;
+    assert_eq!((reply.status, reply.code()), (503, "unavailable".to_owned()), "{reply}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_cannot_be_reached_is_unavailable() {
+    let two = Two::start(ports(), owner_ports());
+    assert_eq!(two.entrance.get(&listing()).await.status, 200);
+    two.owner.server.drain().await.unwrap();
+    let reply = two.entrance.get(&listing()).await;
+    assert_eq!((reply.status, reply.code()), (503, "unavailable".to_owned()), "{reply}");
+}
