@@ -92,7 +92,7 @@ mod webmcp;
 
 pub use self::{
     audit::write_line,
-    cluster::{Cluster, IdentityError, NodeIdentity, Owner},
+    cluster::{Cluster, IdentityError, NodeCalls, NodeIdentity, Owner},
     connections::{ConnectionRegistry, Registration},
     cors::{BadOrigin, Origin},
     error::{ApiError, Code},

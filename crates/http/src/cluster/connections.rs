@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
+    error::Error,
     io,
     sync::Arc,
     time::{Duration, Instant},
@@ -12,11 +13,16 @@ use casement_domain::{
     NodeId, StoreError,
     node::{ClusterEndpoint, Epoch},
 };
-use hyper::client::conn::http1::{self, SendRequest};
+use http_body_util::Full;
+use hyper::{
+    body::{Body, Bytes},
+    client::conn::http1::{self, SendRequest},
+};
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{net::TcpStream, task::JoinHandle, time::timeout};
 use tokio_rustls::{
     TlsConnector,
+    client::TlsStream,
     rustls::{self, ClientConfig, pki_types::ServerName},
 };
 use tokio_util::task::AbortOnDropHandle;
@@ -62,11 +68,11 @@ pub(super) struct Endpoint {
     read_at: Instant,
 }
 
-/// A connection to a run of a node.
-pub(super) struct Connected {
-    pub(super) sender: SendRequest<RequestBody>,
+/// A connection to a run of a node, for requests with bodies `B`.
+pub(super) struct Connected<B = RequestBody> {
+    pub(super) sender: SendRequest<B>,
     pub(super) epoch: Epoch,
-    node: NodeId,
+    pub(super) node: NodeId,
     idle_since: Instant,
     _connection: AbortOnDropHandle<()>,
 }
@@ -98,12 +104,37 @@ impl NodeConnections {
     }
 }
 
+/// A body, and where a connection with such bodies runs.
+pub(super) trait RelayedBody: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Sized + 'static {
+    /// Spawns the task of a connection.
+    fn spawn(connection: http1::Connection<TokioIo<TlsStream<TcpStream>>, Self>, node: NodeId) -> JoinHandle<()>;
+}
+
+impl RelayedBody for RequestBody {
+    /// On the thread of the client's connection, which the body belongs to.
+    fn spawn(connection: http1::Connection<TokioIo<TlsStream<TcpStream>>, Self>, node: NodeId) -> JoinHandle<()> {
+        tokio::task::spawn_local(async move { report(node, connection.with_upgrades().await) })
+    }
+}
+
+impl RelayedBody for Full<Bytes> {
+    fn spawn(connection: http1::Connection<TokioIo<TlsStream<TcpStream>>, Self>, node: NodeId) -> JoinHandle<()> {
+        tokio::spawn(async move { report(node, connection.await) })
+    }
+}
+
+fn report(node: NodeId, ended: hyper::Result<()>) {
+    if let Err(error) = ended {
+        tracing::debug!(%node, %error, "a connection to a node broke off");
+    }
+}
+
 impl Cluster {
     /// Connects to a node. A connection that fails is tried once more, at the address that the store has now.
     ///
     /// # Errors
     /// [`DialError`]; nothing was sent.
-    pub(super) async fn dial(&self, node: NodeId) -> Result<Connected, DialError> {
+    pub(super) async fn dial<B: RelayedBody>(&self, node: NodeId) -> Result<Connected<B>, DialError> {
         let endpoint = self.endpoint(node, ENDPOINT_TIME).await?;
         match connect(node, &endpoint).await {
             Ok(connected) => Ok(connected),
@@ -139,7 +170,7 @@ impl Cluster {
     }
 }
 
-async fn connect(node: NodeId, endpoint: &Endpoint) -> Result<Connected, DialError> {
+async fn connect<B: RelayedBody>(node: NodeId, endpoint: &Endpoint) -> Result<Connected<B>, DialError> {
     let failed = |source: io::Error| DialError::Connect { address: endpoint.address.clone(), source };
     let dialling = async {
         let socket = TcpStream::connect(&endpoint.address).await?;
@@ -152,11 +183,7 @@ async fn connect(node: NodeId, endpoint: &Endpoint) -> Result<Connected, DialErr
     let (sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|source| DialError::Http { address: endpoint.address.clone(), source })?;
-    let connection = AbortOnDropHandle::new(tokio::task::spawn_local(async move {
-        if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(%node, %error, "a connection to a node broke off");
-        }
-    }));
+    let connection = AbortOnDropHandle::new(B::spawn(connection, node));
     let epoch = endpoint.epoch;
     Ok(Connected { sender, epoch, node, idle_since: Instant::now(), _connection: connection })
 }

@@ -11,6 +11,7 @@ mod headers;
 mod identity;
 mod listener;
 mod owners;
+mod peers;
 mod relayed;
 
 use std::{
@@ -35,11 +36,13 @@ pub(crate) use self::{
     headers::{Hop, admit},
     listener::accept,
     owners::Owners,
+    peers::{HandOutAnswer, Nothing, PATH, PeerCall, Received},
     relayed::{keep_response, relayed_response},
 };
 pub use self::{
     identity::{IdentityError, NodeIdentity},
     owners::Owner,
+    peers::NodeCalls,
 };
 
 /// This node among the nodes of its database. Clones share everything.

@@ -1,0 +1,271 @@
+//! Calls from one node to another, which no client makes: the port `Peers` over connections between nodes.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use casement_domain::{
+    NodeId, PoolId, ProfileId, ProfileVersionId, SessionId, TicketId,
+    node::{PeerError, PeerHandOut, PeerNotice, Peers},
+    profile::LoadedProfile,
+};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::{Method, Request, StatusCode, body::Bytes};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tokio::time::timeout;
+
+use super::{
+    Cluster,
+    connections::Connected,
+    headers::{TARGET, target},
+};
+
+/// The path below which nodes call each other.
+pub(crate) const PATH: &str = "/nodes/calls";
+/// The maximum time of a call that may load a profile or save one.
+const LONG_CALL: Duration = Duration::from_secs(120);
+/// The maximum time of a notice.
+const SHORT_CALL: Duration = Duration::from_secs(5);
+/// The maximum size of an answer, in bytes.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
+/// The maximum number of idle connections to each node.
+const MAX_IDLE: usize = 16;
+
+/// A call.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "call", rename_all = "snake_case")]
+pub(crate) enum PeerCall {
+    HandOut { session: String, profile: Option<WireProfile> },
+    Undelivered { session: String },
+    CarryOutEnd { session: String },
+    InformTicket { ticket: String },
+    InformPool { pool: String },
+    InformEnded,
+}
+
+/// The answer to a hand-out.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "snake_case")]
+pub(crate) enum HandOutAnswer {
+    Done { profile: Option<WireProfile> },
+    NotAnswering,
+    ProfileNotLoaded,
+    ProfileUnusable { reason: String },
+}
+
+/// The answer to all other calls.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Nothing {}
+
+/// A profile that a session loads.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct WireProfile {
+    id: String,
+    version: Option<String>,
+    save_changes: bool,
+}
+
+/// A text that is not what a call may contain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a call between nodes is malformed")]
+pub(crate) struct BadCall;
+
+impl From<LoadedProfile> for WireProfile {
+    fn from(profile: LoadedProfile) -> Self {
+        let LoadedProfile { id, version, save_changes } = profile;
+        Self { id: id.to_string(), version: version.map(|version| version.to_string()), save_changes }
+    }
+}
+
+impl TryFrom<WireProfile> for LoadedProfile {
+    type Error = BadCall;
+
+    fn try_from(profile: WireProfile) -> Result<Self, BadCall> {
+        let id: ProfileId = profile.id.parse().map_err(|_| BadCall)?;
+        let version = profile.version.map(|version| version.parse::<ProfileVersionId>()).transpose();
+        Ok(Self { id, version: version.map_err(|_| BadCall)?, save_changes: profile.save_changes })
+    }
+}
+
+impl From<PeerHandOut> for HandOutAnswer {
+    fn from(result: PeerHandOut) -> Self {
+        match result {
+            PeerHandOut::Done { profile } => Self::Done { profile: profile.map(Into::into) },
+            PeerHandOut::NotAnswering => Self::NotAnswering,
+            PeerHandOut::ProfileNotLoaded => Self::ProfileNotLoaded,
+            PeerHandOut::ProfileUnusable(reason) => Self::ProfileUnusable { reason },
+        }
+    }
+}
+
+impl TryFrom<HandOutAnswer> for PeerHandOut {
+    type Error = BadCall;
+
+    fn try_from(answer: HandOutAnswer) -> Result<Self, BadCall> {
+        Ok(match answer {
+            HandOutAnswer::Done { profile } => Self::Done { profile: profile.map(TryInto::try_into).transpose()? },
+            HandOutAnswer::NotAnswering => Self::NotAnswering,
+            HandOutAnswer::ProfileNotLoaded => Self::ProfileNotLoaded,
+            HandOutAnswer::ProfileUnusable { reason } => Self::ProfileUnusable(reason),
+        })
+    }
+}
+
+/// The error of a call whose connection is made already.
+enum Failed {
+    /// Nothing of the call was sent.
+    Unsent(Request<Full<Bytes>>),
+    /// The node may have carried it out.
+    Unclear,
+    Refused(String),
+}
+
+/// Calls other nodes. Clones share the connections.
+#[derive(Clone)]
+pub struct NodeCalls {
+    cluster: Cluster,
+    idle: Arc<Mutex<HashMap<NodeId, Vec<Connected<Full<Bytes>>>>>>,
+}
+
+impl NodeCalls {
+    /// Creates the calls of this node.
+    #[must_use]
+    pub fn new(cluster: Cluster) -> Self {
+        Self { cluster, idle: Arc::default() }
+    }
+
+    async fn call<A: DeserializeOwned>(&self, node: NodeId, call: &PeerCall, time: Duration) -> Result<A, PeerError> {
+        let body = serde_json::to_vec(call).map_err(|error| refused(node, &error))?;
+        let mut message = Request::builder()
+            .method(Method::POST)
+            .uri(PATH)
+            .header(hyper::header::HOST, "node")
+            .header(hyper::header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| refused(node, &error))?;
+        let calling = async {
+            loop {
+                let idle = self.idle.lock().get_mut(&node).and_then(Vec::pop);
+                let is_new = idle.is_none();
+                let connected = match idle {
+                    Some(connected) => connected,
+                    None => self.cluster.dial(node).await.map_err(|error| {
+                        tracing::debug!(%node, %error, "a node cannot be reached");
+                        PeerError::Unreachable(node)
+                    })?,
+                };
+                match self.exchange(connected, message).await {
+                    Ok(bytes) => return serde_json::from_slice(&bytes).map_err(|_| PeerError::Unclear(node)),
+                    Err(Failed::Unsent(unsent)) if !is_new => message = unsent,
+                    Err(Failed::Unsent(_)) => return Err(PeerError::Unreachable(node)),
+                    Err(Failed::Unclear) => return Err(PeerError::Unclear(node)),
+                    Err(Failed::Refused(reason)) => return Err(PeerError::Refused { node, reason }),
+                }
+            }
+        };
+        timeout(time, calling).await.unwrap_or(Err(PeerError::Unclear(node)))
+    }
+
+    async fn exchange(
+        &self,
+        mut connected: Connected<Full<Bytes>>,
+        mut message: Request<Full<Bytes>>,
+    ) -> Result<Bytes, Failed> {
+        if connected.sender.ready().await.is_err() {
+            return Err(Failed::Unsent(message));
+        }
+        let named = target(connected.node, connected.epoch).parse().map_err(|_| Failed::Unclear)?;
+        message.headers_mut().insert(TARGET, named);
+        let response = match connected.sender.try_send_request(message).await {
+            Ok(response) => response,
+            Err(mut failed) => return Err(failed.take_message().map_or(Failed::Unclear, Failed::Unsent)),
+        };
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
+        let bytes = body.map_err(|_| Failed::Unclear)?.to_bytes();
+        self.give_back(connected);
+        match status {
+            StatusCode::OK => Ok(bytes),
+            // Only these say that nothing was done.
+            StatusCode::MISDIRECTED_REQUEST | StatusCode::BAD_REQUEST | StatusCode::SERVICE_UNAVAILABLE => {
+                Err(Failed::Refused(format!("status {status}")))
+            }
+            _ => Err(Failed::Unclear),
+        }
+    }
+
+    fn give_back(&self, connected: Connected<Full<Bytes>>) {
+        let mut all = self.idle.lock();
+        let idle = all.entry(connected.node).or_default();
+        if idle.len() < MAX_IDLE {
+            idle.push(connected);
+        }
+    }
+}
+
+fn refused(node: NodeId, error: &dyn std::error::Error) -> PeerError {
+    PeerError::Refused { node, reason: error.to_string() }
+}
+
+#[async_trait]
+impl Peers for NodeCalls {
+    async fn hand_out(
+        &self,
+        owner: NodeId,
+        session: SessionId,
+        profile: Option<LoadedProfile>,
+    ) -> Result<PeerHandOut, PeerError> {
+        let call = PeerCall::HandOut { session: session.to_string(), profile: profile.map(Into::into) };
+        let answer: HandOutAnswer = self.call(owner, &call, LONG_CALL).await?;
+        answer.try_into().map_err(|_| PeerError::Unclear(owner))
+    }
+
+    async fn undelivered(&self, owner: NodeId, session: SessionId) -> Result<(), PeerError> {
+        let call = PeerCall::Undelivered { session: session.to_string() };
+        self.call::<Nothing>(owner, &call, LONG_CALL).await.map(drop)
+    }
+
+    async fn carry_out_end(&self, owner: NodeId, session: SessionId) -> Result<(), PeerError> {
+        let call = PeerCall::CarryOutEnd { session: session.to_string() };
+        self.call::<Nothing>(owner, &call, LONG_CALL).await.map(drop)
+    }
+
+    async fn inform(&self, node: NodeId, notice: PeerNotice) -> Result<(), PeerError> {
+        let call = match notice {
+            PeerNotice::Ticket(ticket) => PeerCall::InformTicket { ticket: ticket.to_string() },
+            PeerNotice::Pool(pool) => PeerCall::InformPool { pool: pool.to_string() },
+            PeerNotice::Ended => PeerCall::InformEnded,
+        };
+        self.call::<Nothing>(node, &call, SHORT_CALL).await.map(drop)
+    }
+}
+
+/// A call with its identifiers.
+pub(crate) enum Received {
+    HandOut(SessionId, Option<LoadedProfile>),
+    Undelivered(SessionId),
+    CarryOutEnd(SessionId),
+    Inform(PeerNotice),
+}
+
+impl TryFrom<PeerCall> for Received {
+    type Error = BadCall;
+
+    fn try_from(call: PeerCall) -> Result<Self, BadCall> {
+        let session = |text: String| text.parse::<SessionId>().map_err(|_| BadCall);
+        Ok(match call {
+            PeerCall::HandOut { session: id, profile } => {
+                Self::HandOut(session(id)?, profile.map(TryInto::try_into).transpose()?)
+            }
+            PeerCall::Undelivered { session: id } => Self::Undelivered(session(id)?),
+            PeerCall::CarryOutEnd { session: id } => Self::CarryOutEnd(session(id)?),
+            PeerCall::InformTicket { ticket } => {
+                Self::Inform(PeerNotice::Ticket(ticket.parse::<TicketId>().map_err(|_| BadCall)?))
+            }
+            PeerCall::InformPool { pool } => {
+                Self::Inform(PeerNotice::Pool(pool.parse::<PoolId>().map_err(|_| BadCall)?))
+            }
+            PeerCall::InformEnded => Self::Inform(PeerNotice::Ended),
+        })
+    }
+}
