@@ -1,10 +1,14 @@
 //! Nodes: running servers with a data directory each. Every session names the node that runs it.
 
 mod model;
+mod peers;
 mod ports;
 mod service;
 
 pub use model::{ClusterEndpoint, Epoch, Fingerprint, Node, NodeState, StoredNode};
+#[cfg(feature = "mocks")]
+pub use peers::MockPeers;
+pub use peers::{NoPeers, PeerError, PeerHandOut, PeerNotice, Peers};
 #[cfg(feature = "mocks")]
 pub use ports::MockNodeRepository;
 pub use ports::NodeRepository;
