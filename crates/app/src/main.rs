@@ -36,6 +36,7 @@ mod stop;
 mod store;
 mod system;
 mod telemetry_destinations;
+mod ticket_reports;
 mod web_store;
 
 use std::io::{IsTerminal as _, Write as _};

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use casement_agent_protocol::telemetry::Addresses;
 use casement_blobs::LocalBlobs;
 use casement_chromium::{Engine, EngineConfig, check_script_runner};
-use casement_domain::node::{Epoch, Node, NodeRepository};
+use casement_domain::node::{Epoch, NoPeers, Node, NodeRepository, Peers};
 use casement_domain::profile::ProfileVersions;
 use casement_domain::proxy::{ProxyGateways, ProxyRouting};
 use casement_domain::replay::ReplayArchive;
@@ -37,6 +37,8 @@ pub(super) struct Infrastructure {
     pub(super) node: NodeId,
     /// This run of the node.
     pub(super) epoch: Epoch,
+    /// The other nodes of the database.
+    pub(super) peers: Arc<dyn Peers>,
     pub(super) public_url: Url,
     pub(super) rows: Repositories,
     pub(super) disk: DiskWatch,
@@ -90,6 +92,7 @@ impl Infrastructure {
         let infrastructure = Self {
             node,
             epoch,
+            peers: Arc::new(NoPeers),
             public_url,
             rows,
             disk,

@@ -2,6 +2,7 @@
 
 use std::{mem::take, sync::Arc, time::Duration};
 
+use casement_domain::node::NoPeers;
 use casement_domain::{
     access::Access,
     api_key::{ApiKeys, KeyAdministration, MockApiKeyDirectory, MockApiKeyRepository},
@@ -192,6 +193,7 @@ impl Common {
             replays: SessionReplays::none(),
             proxies: routing.clone(),
             spares: Arc::new(take(&mut ports.spares)),
+            peers: Arc::new(NoPeers),
             connections: Arc::new(connections.clone()),
             pools: wake.clone(),
             activity: Activity::new(clock.clone(), clock.clone()),
