@@ -26,13 +26,6 @@ impl LocalWaiters {
         self.waiters.lock()
     }
 
-    /// Wakes the waiter of a decided ticket; returns `false` if there is none on this node.
-    pub(crate) fn wake(&self, ticket: TicketId) -> bool {
-        let waiters = self.waiters();
-        let notify = waiters.get(&ticket);
-        notify.inspect(|notify| notify.notify_one()).is_some()
-    }
-
     /// Ends every wait, because the server stops.
     pub(crate) fn close(&self) {
         self.stopping.cancel();
@@ -44,6 +37,12 @@ impl TicketNotifier for LocalWaiters {
         let notify = Arc::new(Notify::new());
         self.waiters().insert(ticket, Arc::clone(&notify));
         Box::new(LocalWaiter { registry: self.clone(), ticket, notify })
+    }
+
+    fn wake(&self, ticket: TicketId) -> bool {
+        let waiters = self.waiters();
+        let notify = waiters.get(&ticket);
+        notify.inspect(|notify| notify.notify_one()).is_some()
     }
 }
 

@@ -37,6 +37,7 @@ mod stop;
 mod store;
 mod system;
 mod telemetry_destinations;
+mod ticket_reports;
 mod web_store;
 
 use std::io::{IsTerminal as _, Write as _};

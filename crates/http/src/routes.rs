@@ -12,7 +12,7 @@ use actix_web::{
 };
 
 use crate::{
-    api_key, connect, curl, deployment, devtools,
+    api_key, cluster, connect, curl, deployment, devtools,
     error::{ApiError, Code},
     invocation, login_page, not_supported,
     operation::{Operation, Requirement},
@@ -193,6 +193,7 @@ pub(crate) fn all(config: &mut ServiceConfig) {
     // The target responds to every method, including OPTIONS.
     routes.whole("/vm/{session_id}/curl/raw", curl::raw);
     direct(routes);
+    path(cluster::PATH).on(Method::POST, cluster::answer_call).done(routes);
     web_interface(routes);
     gathered.done(config);
 }

@@ -20,7 +20,7 @@ use casement_domain::{
     invocation::Invocations,
     live_view::LiveDisplay,
     network::DeniedRequestLog,
-    pool::{Leases, Pools},
+    pool::{Leases, PeerRequests, Pools},
     process::Processes,
     profile::Profiles,
     project::Projects,
@@ -126,6 +126,8 @@ pub struct Services {
     pub node: NodeId,
     /// This node among the nodes of its database; `None`: other nodes do not reach it.
     pub cluster: Option<Cluster>,
+    /// What this node does on request of other nodes.
+    pub peer_requests: PeerRequests,
     /// Authenticates API keys.
     pub api_keys: ApiKeys,
     /// Creates, lists and revokes API keys.

@@ -95,6 +95,7 @@ impl PoolRepository for Memory {
         &self,
         project: ProjectId,
         which: &IdOrName<PoolId>,
+        _node: NodeId,
     ) -> Result<Option<(Pool, Option<BrowserId>)>, StoreError> {
         let Some(pool) = PoolRepository::find(self, project, which).await? else { return Ok(None) };
         let state = self.state();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use casement_domain::browser::{BrowserEngine, Installation, Shape, SpareBrowsers};
 use casement_domain::extension::NoExtensions;
+use casement_domain::node::NoPeers;
 use casement_domain::pool::{Leases, PoolDeps, PoolFiller, Pools};
 use casement_domain::profile::SessionProfiles;
 use casement_domain::proxy::ProxyRouting;
@@ -56,6 +57,7 @@ impl Service {
             profiles: SessionProfiles::none(),
             replays: SessionReplays::none(),
             spares: Arc::new(Nothing),
+            peers: Arc::new(NoPeers),
             connections: Arc::new(Nothing),
             pools: Arc::new(Nothing),
             activity: Activity::new(clock.clone(), monotonic.clone()),

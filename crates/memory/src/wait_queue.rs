@@ -97,6 +97,12 @@ impl TicketNotifier for Memory {
         self.state().waiters.insert(ticket, notify.clone());
         Box::new(LocalWaiter { notify, ticket, memory: self.clone() })
     }
+
+    fn wake(&self, ticket: TicketId) -> bool {
+        let state = self.state();
+        let notify = state.waiters.get(&ticket);
+        notify.inspect(|notify| notify.notify_one()).is_some()
+    }
 }
 
 struct LocalWaiter {

@@ -20,6 +20,7 @@ use casement_domain::StoreError;
 use crate::error::{CallError, Unreachable};
 use crate::idle_connection::IdleConnection;
 use crate::pipelined::{PipelinedConnection, PipelinedConnections, Slot};
+use crate::wait_queue::Decisions;
 
 /// How long a call waits for a free connection while no other call succeeds: then the database is unreachable.
 const WAIT_LIMIT: Duration = Duration::from_millis(1500);
@@ -140,6 +141,7 @@ pub struct Database {
     reads: PipelinedConnections,
     leases: PipelinedConnections,
     shared: Arc<Config>,
+    decisions: Decisions,
     /// The number of calls that succeeded, which distinguishes a busy database from an unreachable one.
     answered: Arc<AtomicU64>,
 }
@@ -169,7 +171,11 @@ impl Database {
             .unwrap_or_else(|e| unreachable!("{e}"));
         let shared = Arc::new(config.planned_once());
         let (reads, leases) = (PipelinedConnections::new(), PipelinedConnections::new());
-        Self { pool, reads, leases, shared, answered: Arc::default() }
+        Self { pool, reads, leases, shared, decisions: Decisions::default(), answered: Arc::default() }
+    }
+
+    pub(crate) fn decisions(&self) -> &Decisions {
+        &self.decisions
     }
 
     /// Runs one statement that changes something: measured as `operation`, with a timeout.

@@ -74,4 +74,4 @@ pub use session::PgSessions;
 pub use storage::PgStorageUsage;
 pub use telemetry::PgTelemetry;
 pub use telemetry_destination::PgTelemetryDestinations;
-pub use wait_queue::{PgWaitQueue, node_channel};
+pub use wait_queue::{Decided, PgWaitQueue, node_channel};

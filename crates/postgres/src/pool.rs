@@ -214,12 +214,14 @@ impl PoolRepository for PgPools {
         &self,
         project: ProjectId,
         which: &IdOrName<PoolId>,
+        node: NodeId,
     ) -> Result<Option<(Pool, Option<BrowserId>)>, StoreError> {
         const OPERATION: &str = "pool.find_with_next";
         type Row = (PoolRow, Option<Column<BrowserId>>);
 
         let idle = browsers::table.filter(browsers::pool_id.eq(browser_pools::id.nullable()));
         let idle = idle.filter(browsers::state.eq("idle")).filter(browsers::generation.eq(browser_pools::generation));
+        let idle = idle.filter(browsers::node_id.eq(Column(node)));
         let next = idle.order((browsers::created_at, browsers::id)).select(browsers::id).limit(1).single_value();
         let rows =
             not_deleted().filter(browser_pools::project_id.eq(Column(project))).select((PoolRow::as_select(), next));
@@ -281,7 +283,7 @@ impl PoolRepository for PgPools {
             let row = not_deleted().find(Column(id));
             let deleted = browser_pools::deleted_at.eq(now);
             if diesel::update(row).set(deleted).execute(connection).await? == 0 {
-                return Ok(PoolDeleted::NotFound);
+                return Ok((PoolDeleted::NotFound, Vec::new()));
             }
             let of_pool = browsers::table.filter(browsers::pool_id.eq(Column(id)));
             // Ends the unleased browsers before it counts the leased ones, so that a lease in between is counted.
@@ -291,14 +293,15 @@ impl PoolRepository for PgPools {
             if leased > 0 && !force {
                 return Err(CallError::Undone { leased });
             }
-            wait_queue::dissolve(connection, id).await?;
-            Ok(PoolDeleted::Yes)
+            Ok((PoolDeleted::Yes, wait_queue::dissolve(connection, id).await?))
         };
         let rolled_back = |error| match error {
-            CallError::Undone { leased } => Ok(PoolDeleted::InUse(leased)),
+            CallError::Undone { leased } => Ok((PoolDeleted::InUse(leased), Vec::new())),
             other => Err(other),
         };
-        self.database.transaction_or("pool.delete", work, rolled_back).await
+        let (deleted, decided) = self.database.transaction_or("pool.delete", work, rolled_back).await?;
+        self.database.report(decided).await;
+        Ok(deleted)
     }
 
     async fn flush(&self, id: PoolId, at: OffsetDateTime) -> Result<Vec<BrowserId>, StoreError> {
@@ -391,17 +394,18 @@ impl PoolRepository for PgPools {
     async fn ready(&self, browser: BrowserId, at: OffsetDateTime) -> Result<Replaced, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = browsers::table.find(Column(browser)).filter(browsers::state.eq("warming"));
-            let pool = row.select(browsers::pool_id).get_result(connection).await.optional()?;
-            let Some(Some(Column(pool))) = pool else { return Ok(Replaced::LostRace) };
+            let owner = row.select((browsers::pool_id, browsers::node_id)).get_result(connection).await.optional()?;
+            let Some((Some(Column(pool)), Column(node))) = owner else { return Ok((Replaced::LostRace, Vec::new())) };
             wait_queue::lock(connection, pool).await?;
             let current = browser_pools::table.find(Column(pool)).select(browser_pools::generation).single_value();
             let row = row.filter(browsers::generation.nullable().eq(current));
             if diesel::update(row).set(browsers::state.eq("idle")).execute(connection).await? == 0 {
-                return Ok(Replaced::LostRace);
+                return Ok((Replaced::LostRace, Vec::new()));
             }
-            wait_queue::hand_over(connection, pool, at).await?;
-            Ok(Replaced::Yes)
+            Ok((Replaced::Yes, wait_queue::hand_over(connection, pool, node, at).await?))
         };
-        self.database.transaction("pool.ready", work).await
+        let (replaced, decided) = self.database.transaction("pool.ready", work).await?;
+        self.database.report(decided).await;
+        Ok(replaced)
     }
 }

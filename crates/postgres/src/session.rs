@@ -31,6 +31,7 @@ use crate::query::{self, contains, counted};
 use crate::schema::{browser_pools, browsers, session_ignored_fields, sessions};
 use crate::shape::shape_columns;
 use crate::telemetry::export_from_now;
+use crate::wait_queue::Decided;
 use crate::{invocation, organization, project, usage, wait_queue};
 
 shape_columns!(ShapeColumns, sessions);
@@ -125,12 +126,13 @@ pub(crate) async fn find(mut connection: &AsyncPgConnection, id: SessionId) -> R
     query::find(&mut connection, sessions::table.find(Column(id)).select(SessionRow::as_select())).await
 }
 
-/// Stores the end of a session, and ends its browser or returns it to the pool, in the caller's transaction.
+/// Stores the end of a session, and ends its browser or returns it to the pool, in the caller's transaction. Also returns
+/// the tickets that were decided, which the caller [reports](crate::database::Database::report) after the commit.
 pub(crate) async fn store_end(
     connection: &mut AsyncPgConnection,
     state_before: SessionState,
     next: &Session,
-) -> Result<Replaced, CallError> {
+) -> Result<(Replaced, Vec<Decided>), CallError> {
     let at = next.ended_at.unwrap_or(next.last_active_at);
     let goes_back = next.pool.as_ref().filter(|_| next.leaves_its_browser_untouched()).map(|pool| pool.id);
     if let Some(pool) = goes_back {
@@ -140,7 +142,7 @@ pub(crate) async fn store_end(
     let row = sessions::table.find(Column(next.id)).filter(sessions::state.eq(state_before.as_str()));
     let ending = (StateColumns::of(&next.state), sessions::ended_at.eq(next.ended_at));
     if diesel::update(row).set(ending).execute(connection).await? == 0 {
-        return Ok(Replaced::LostRace);
+        return Ok((Replaced::LostRace, Vec::new()));
     }
     let browser = browsers::table.filter(browsers::session_id.eq(Column(next.id)));
     let browser = browser.filter(browsers::state.eq("leased"));
@@ -152,13 +154,13 @@ pub(crate) async fn store_end(
             diesel::update(current).set(idle).execute(connection).await?;
             // A browser that is still leased is of an earlier generation, discarded while it was leased.
             diesel::update(browser).set(browsers::state.eq("ending")).execute(connection).await?;
-            wait_queue::hand_over(connection, pool, at).await?;
+            Ok((Replaced::Yes, wait_queue::hand_over(connection, pool, next.node, at).await?))
         }
         _ => {
             diesel::update(browser).set(browsers::state.eq("ending")).execute(connection).await?;
+            Ok((Replaced::Yes, Vec::new()))
         }
     }
-    Ok(Replaced::Yes)
 }
 
 #[async_trait]
@@ -216,7 +218,9 @@ impl SessionRepository for PgSessions {
 
     async fn end(&self, current: &Session, next: &Session) -> Result<Replaced, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| store_end(connection, current.state, next).await;
-        self.database.transaction("session.end", work).await
+        let (replaced, decided) = self.database.transaction("session.end", work).await?;
+        self.database.report(decided).await;
+        Ok(replaced)
     }
 
     async fn find(&self, id: SessionId) -> Result<Option<Session>, StoreError> {

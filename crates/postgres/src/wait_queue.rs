@@ -7,7 +7,11 @@
 //! A transaction that makes a browser idle locks the pool's wait queue (an advisory lock) before it does so, and a
 //! caller that has entered the wait queue checks under the same lock. So either the check finds the browser, or the
 //! transaction finds the ticket: no browser stays idle beside a waiting caller.
+//!
+//! A browser of a node that drains, or that sent no heartbeat for [`Node::LEASED_WITHIN`], is not leased, except that a
+//! node does not count its own silence.
 
+mod decisions;
 mod statements;
 
 use std::time::{Duration, Instant};
@@ -32,10 +36,11 @@ use crate::audit::{AuditRow, PgAudit};
 use crate::column::{Column, Stored};
 use crate::database::Database;
 use crate::error::CallError;
-use crate::notify::pg_notify;
 use crate::query::{all, count};
 use crate::schema::{browser_pools, browsers, pool_waiters};
 use crate::session::{self, SessionRow};
+pub use decisions::Decided;
+pub(crate) use decisions::Decisions;
 use statements::{GrantTicket, LeaseIdleBrowser, LeaseKnownBrowser, LeaseTarget, pg_advisory_xact_lock};
 
 /// The maximum time between making an audit record and sending the statement that stores it. Exports wait as long for
@@ -70,6 +75,7 @@ impl PgWaitQueue {
     async fn taken(
         &self,
         pool: PoolId,
+        node: NodeId,
         now: OffsetDateTime,
         take: impl AsyncFnOnce(&AsyncPgConnection) -> Result<Option<SessionRow>, CallError>,
     ) -> Result<ImmediateLease, StoreError> {
@@ -83,23 +89,25 @@ impl PgWaitQueue {
         let taken = self.database.lease("wait_queue.take_now", work).await;
         if !matches!(taken, Ok(ImmediateLease::Leased(_) | ImmediateLease::Busy)) {
             // A browser that the statement locked but did not lease was skipped by concurrent checks.
-            self.grant_idle_browsers(pool, now).await?;
+            self.grant_idle_browsers(pool, node, now).await?;
         }
         taken
     }
 
-    /// Gives idle browsers to waiting tickets, in a transaction of its own.
-    async fn grant_idle_browsers(&self, pool: PoolId, now: OffsetDateTime) -> Result<(), StoreError> {
+    /// Gives idle browsers to waiting tickets, in a transaction of its own, on behalf of `node`.
+    async fn grant_idle_browsers(&self, pool: PoolId, node: NodeId, now: OffsetDateTime) -> Result<(), StoreError> {
         let granting = async |connection: &mut AsyncPgConnection| {
             lock(connection, pool).await?;
             if pool_exists(connection, pool).await? {
-                hand_over(connection, pool, now).await
+                hand_over(connection, pool, node, now).await
             } else {
                 // The pool was deleted between the check and the insert of a ticket.
                 dissolve(connection, pool).await
             }
         };
-        self.database.transaction("wait_queue.grant_idle_browsers", granting).await
+        let decided = self.database.transaction("wait_queue.grant_idle_browsers", granting).await?;
+        self.database.report(decided).await;
+        Ok(())
     }
 }
 
@@ -112,6 +120,8 @@ impl<'a> LeaseTarget<'a> {
             start_url: lease.start_url.as_ref().map(|url| url.as_str()),
             tags: Column(lease.tags.clone()),
             telemetry: Stored::of(&lease.telemetry),
+            node: Column(lease.node),
+            avoided: lease.avoided.iter().copied().map(Column).collect(),
             now,
         }
     }
@@ -134,45 +144,46 @@ pub(crate) async fn pool_exists(mut connection: &AsyncPgConnection, pool: PoolId
     Ok(diesel::select(exists(row)).get_result(&mut connection).await?)
 }
 
-/// Gives idle browsers to the tickets of the wait queue in their order, until either runs out. The caller has locked
-/// the wait queue.
+/// Gives idle browsers to the tickets of the wait queue in their order, until either runs out, on behalf of `node`.
+/// Returns the decided tickets, which the caller [reports](Database::report) after the commit. The caller has locked the
+/// wait queue.
 pub(crate) async fn hand_over(
     connection: &mut AsyncPgConnection,
     pool: PoolId,
+    node: NodeId,
     at: OffsetDateTime,
-) -> Result<(), CallError> {
+) -> Result<Vec<Decided>, CallError> {
     let id = Column(pool);
-    let give = GrantTicket { pool: id, now: at, silent_after_seconds: Node::LOST_AFTER.as_seconds_f64() };
+    let give = GrantTicket {
+        pool: id,
+        now: at,
+        silent_after_seconds: Node::LOST_AFTER.as_seconds_f64(),
+        node: Column(node),
+        leased_within_seconds: Node::LEASED_WITHIN.as_seconds_f64(),
+    };
+    let mut decided = Vec::new();
     loop {
         let idle = browsers::table.filter(browsers::pool_id.eq(id)).filter(browsers::state.eq("idle"));
         let waiting = pool_waiters::table.filter(pool_waiters::pool_id.eq(id)).filter(pool_waiters::outcome.is_null());
         // Mostly one of the two is absent, and this check is cheaper than the statement.
         if !diesel::select(exists(idle).and(exists(waiting))).get_result::<bool>(connection).await? {
-            return Ok(());
+            return Ok(decided);
         }
         match (&give).get_result::<(Column<_>, Column<_>)>(connection).await.optional()? {
-            Some((Column(ticket), Column(node))) => report(connection, node, ticket).await?,
-            None => return Ok(()),
+            Some((Column(ticket), Column(node))) => decided.push((node, ticket)),
+            None => return Ok(decided),
         }
     }
 }
 
-/// Ends the waiting tickets of a deleted pool, and notifies their nodes.
-pub(crate) async fn dissolve(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<(), CallError> {
+/// Ends the waiting tickets of a deleted pool. Returns them, as [`hand_over`] does.
+pub(crate) async fn dissolve(connection: &mut AsyncPgConnection, pool: PoolId) -> Result<Vec<Decided>, CallError> {
     let waiting = pool_waiters::table.filter(pool_waiters::pool_id.eq(Column(pool)));
     let waiting = waiting.filter(pool_waiters::outcome.is_null());
     let reported = diesel::update(waiting).set(pool_waiters::outcome.eq("pool_gone"));
     let reported = reported.returning((pool_waiters::node_id, pool_waiters::id));
-    for (Column(node), Column(ticket)) in reported.get_results::<(Column<_>, Column<_>)>(connection).await? {
-        report(connection, node, ticket).await?;
-    }
-    Ok(())
-}
-
-/// Notifies the node of a decided ticket when the transaction commits.
-async fn report(connection: &mut AsyncPgConnection, node: NodeId, ticket: TicketId) -> Result<(), CallError> {
-    diesel::select(pg_notify(node_channel(node), ticket.to_string())).execute(connection).await?;
-    Ok(())
+    let reported = reported.get_results::<(Column<_>, Column<_>)>(connection).await?;
+    Ok(reported.into_iter().map(|(Column(node), Column(ticket))| (node, ticket)).collect())
 }
 
 #[derive(Insertable)]
@@ -222,10 +233,11 @@ async fn outcome_of(
     })
 }
 
-/// Ends a granted session whose caller has disconnected. Its browser ends too, since it may have been found and used.
+/// Ends a granted session whose caller has disconnected. Its browser ends too, since it may have been found and used;
+/// so nothing is granted.
 async fn take_back(connection: &mut AsyncPgConnection, granted: Session, at: OffsetDateTime) -> Result<(), CallError> {
     if let Ok(next) = granted.on(SessionEvent::StartFailed, at) {
-        let _moved_on = session::store_end(connection, granted.state, &next).await?;
+        let (_moved_on, _nothing) = session::store_end(connection, granted.state, &next).await?;
     }
     Ok(())
 }
@@ -241,10 +253,11 @@ impl WaitQueue for PgWaitQueue {
         let taking = LeaseIdleBrowser {
             taking: LeaseTarget::of(pool, lease, now),
             silent_after_seconds: Node::LOST_AFTER.as_seconds_f64(),
+            leased_within_seconds: Node::LEASED_WITHIN.as_seconds_f64(),
         };
         let take =
             async |mut connection: &AsyncPgConnection| Ok(taking.get_result(&mut connection).await.optional()?);
-        self.taken(pool, now, take).await
+        self.taken(pool, lease.node, now, take).await
     }
 
     async fn take_recorded(
@@ -269,7 +282,7 @@ impl WaitQueue for PgWaitQueue {
             };
             Ok(taking.get_result(&mut connection).await.optional()?)
         };
-        self.taken(known.pool, now, take).await
+        self.taken(known.pool, lease.node, now, take).await
     }
 
     async fn enter(&self, place: &QueueEntry, now: OffsetDateTime) -> Result<QueueEntered, StoreError> {
@@ -287,7 +300,7 @@ impl WaitQueue for PgWaitQueue {
         let Some(position) = self.database.call("wait_queue.enter", entering).await? else {
             return Ok(QueueEntered::PoolGone);
         };
-        self.grant_idle_browsers(place.pool, now).await?;
+        self.grant_idle_browsers(place.pool, place.node, now).await?;
         Ok(QueueEntered::Yes(position))
     }
 
@@ -338,7 +351,7 @@ impl WaitQueue for PgWaitQueue {
         let (decided, stuck) = self.database.call("wait_queue.decided", work).await?;
         // For browsers whose server was killed or cut off between freeing them and granting them.
         for (Column(pool), at) in stuck {
-            self.grant_idle_browsers(pool, at).await?;
+            self.grant_idle_browsers(pool, node, at).await?;
         }
         Ok(decided)
     }

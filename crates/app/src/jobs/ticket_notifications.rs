@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_domain::pool::{Leases, WaitQueue};
-use casement_domain::{NodeId, StoreError};
+use casement_domain::pool::{Leases, PeerRequests, WaitQueue};
+use casement_domain::{NodeId, StoreError, TicketId};
 use casement_postgres::{DatabaseConfig, NotificationEvent, Notifications, node_channel};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::Job;
-use crate::local_waiters::LocalWaiters;
 
 #[derive(Clone)]
 pub(crate) struct TicketNotifications {
@@ -19,7 +18,7 @@ pub(crate) struct TicketNotifications {
     pub(crate) database: DatabaseConfig,
     pub(crate) wait_queue: Arc<dyn WaitQueue>,
     pub(crate) leases: Leases,
-    pub(crate) local_waiters: LocalWaiters,
+    pub(crate) requests: PeerRequests,
 }
 
 impl TicketNotifications {
@@ -27,9 +26,7 @@ impl TicketNotifications {
     /// because their callers have disconnected.
     pub(crate) async fn wake_decided(&self) -> Result<(), StoreError> {
         for ticket in self.wait_queue.decided(self.node).await? {
-            if !self.local_waiters.wake(ticket) {
-                self.leases.abandon(ticket).await?;
-            }
+            self.requests.decided(ticket).await?;
         }
         Ok(())
     }
@@ -37,12 +34,7 @@ impl TicketNotifications {
     async fn handle(&self, notification: NotificationEvent) {
         match notification {
             NotificationEvent::Notification { payload, .. } => match payload.parse() {
-                Ok(ticket) if self.local_waiters.wake(ticket) => {}
-                // The caller has disconnected.
-                Ok(ticket) => {
-                    let leases = self.leases.clone();
-                    tokio::spawn(async move { leases.abandon(ticket).await });
-                }
+                Ok(ticket) => self.decided(ticket),
                 Err(_) => warn!(payload, "ignored an invalid notification about tickets"),
             },
             // Notifications may have been lost before this event.
@@ -52,6 +44,12 @@ impl TicketNotifications {
                 }
             }
         }
+    }
+
+    /// Wakes the waiter, in a task of its own, because a ticket without a waiter takes calls to the store.
+    fn decided(&self, ticket: TicketId) {
+        let requests = self.requests.clone();
+        tokio::spawn(async move { requests.decided(ticket).await });
     }
 
     async fn reconcile(&self) -> Result<(), StoreError> {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use casement_chromium::EngineEvent;
 use casement_domain::PoolId;
 use casement_domain::node::NodeWatch;
-use casement_domain::pool::PoolFiller;
+use casement_domain::pool::{PeerRequests, PoolFiller};
 use casement_telemetry::audit_export::AuditExporter;
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +27,7 @@ use crate::proxies;
 use crate::settings::ServeSettings;
 use crate::store::Store;
 use crate::system::System;
+use crate::ticket_reports::TicketReports;
 
 /// The event sources of the jobs.
 pub(super) struct Events {
@@ -97,13 +99,22 @@ impl Jobs<'_> {
         let Infrastructure { node, rows, .. } = self.infrastructure;
         let SessionServices { sessions, leases, .. } = self.services;
         let (sessions, leases, wait_queue) = (sessions.clone(), leases.clone(), rows.wait_queue.clone());
+        let requests = PeerRequests::new(leases.clone());
         let tickets = TicketNotifications {
             node: *node,
             database: self.store.config.clone(),
             wait_queue: wait_queue.clone(),
             leases: leases.clone(),
-            local_waiters: self.services.local_waiters.clone(),
+            requests: requests.clone(),
         };
+        let reports = TicketReports {
+            node: *node,
+            requests,
+            peers: self.infrastructure.peers.clone(),
+            database: self.store.database.clone(),
+            runtime: Handle::current(),
+        };
+        reports.begin();
         self.start(IdleSessions { sessions: sessions.clone() });
         self.start(LostNodes {
             others: NodeWatch::new(*node, rows.nodes.clone(), Arc::new(System)),

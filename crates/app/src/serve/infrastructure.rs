@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use casement_agent_protocol::telemetry::Addresses;
 use casement_blobs::LocalBlobs;
 use casement_chromium::{Engine, EngineConfig, check_script_runner};
-use casement_domain::node::{Epoch, Node, NodeRepository};
+use casement_domain::node::{Epoch, NoPeers, Node, NodeRepository, Peers};
 use casement_domain::profile::ProfileVersions;
 use casement_domain::proxy::{ProxyGateways, ProxyRouting};
 use casement_domain::replay::ReplayArchive;
@@ -15,7 +15,7 @@ use casement_domain::session::{Sessions, Tags};
 use casement_domain::storage::StorageBounds;
 use casement_domain::{Clock as _, NodeId, StoreError};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
-use casement_http::Cluster;
+use casement_http::{Cluster, NodeCalls};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 use url::Url;
@@ -39,6 +39,8 @@ pub(super) struct Infrastructure {
     pub(super) node: NodeId,
     /// This node among others; `None`: it is alone.
     pub(super) cluster: Option<Cluster>,
+    /// The other nodes of the database.
+    pub(super) peers: Arc<dyn Peers>,
     pub(super) public_url: Url,
     pub(super) rows: Repositories,
     pub(super) disk: DiskWatch,
@@ -72,6 +74,10 @@ impl Infrastructure {
         let rows = Repositories::new(store, &bounds);
         let epoch = announce_node(&*rows.nodes, node, local, listener).await?;
         let cluster = listener.map(|listener| Cluster::new(node, epoch, listener.identity.clone(), rows.nodes.clone()));
+        let peers: Arc<dyn Peers> = match &cluster {
+            Some(cluster) => Arc::new(NodeCalls::new(cluster.clone())),
+            None => Arc::new(NoPeers),
+        };
 
         let (sandbox_egress, failed_requests) = sandbox_egress(settings);
         let keys = MasterKeys::open(data_dir.path(), settings.master_key.as_ref(), Arc::new(System))?;
@@ -93,6 +99,7 @@ impl Infrastructure {
         let infrastructure = Self {
             node,
             cluster,
+            peers,
             public_url,
             rows,
             disk,

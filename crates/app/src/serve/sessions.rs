@@ -119,6 +119,7 @@ impl SessionServices {
             replays: replays::of_sessions(infrastructure.replays.clone(), engine, pending_cleanup.clone()),
             proxies: infrastructure.routing.clone(),
             spares: Arc::new(spares.clone()),
+            peers: infrastructure.peers.clone(),
             connections: logged.clone(),
             pools: wake.clone(),
             activity: Activity::new(system.clone(), system.clone()),

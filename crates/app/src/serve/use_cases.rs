@@ -12,6 +12,7 @@ use casement_domain::credential_provider::CredentialProviders;
 use casement_domain::curl::Curl;
 use casement_domain::extension::Extensions;
 use casement_domain::fs::Files;
+use casement_domain::pool::PeerRequests;
 use casement_domain::process::Processes;
 use casement_domain::profile::Profiles;
 use casement_domain::project::Projects;
@@ -149,6 +150,7 @@ impl UseCases {
         Ok(Services {
             node: infrastructure.node,
             cluster: infrastructure.cluster.clone(),
+            peer_requests: PeerRequests::new(services.leases.clone()),
             api_keys: keys.clone(),
             key_administration: KeyAdministration::new(keys, key_rows, projects.clone(), system.clone()),
             access: Access::new(projects.clone()),

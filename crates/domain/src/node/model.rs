@@ -98,6 +98,8 @@ impl Node {
     pub const HEARTBEAT: Duration = Duration::seconds(5);
     /// The time without a heartbeat after which the sessions of a node are ended as lost.
     pub const LOST_AFTER: Duration = Duration::seconds(45);
+    /// The time without a heartbeat after which other nodes lease none of its browsers.
+    pub const LEASED_WITHIN: Duration = Duration::seconds(15);
 }
 
 /// A node as the store knows it.

@@ -8,6 +8,7 @@ use std::task::Poll;
 use time::Duration;
 
 use super::fast_path::NextBrowserCache;
+use super::hand_out::{FailedLoads, LeaseHandOut};
 use super::model::MAX_WAIT_SECONDS;
 use super::service::not_found;
 use super::uncertain_writes::{UncertainWrite, UncertainWrites};
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::access::Scope;
 use crate::audit::PreparedRecord;
-use crate::browser::{EngineError, StartUrl};
+use crate::browser::StartUrl;
 use crate::clock::MonotonicTime;
 use crate::error::{NameTaken, SpecificError, UseCaseError};
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
@@ -24,10 +25,8 @@ use crate::ids::{PoolId, SessionId, TicketId};
 use crate::name::LabelName;
 use crate::profile::{LoadedProfile, ProfileRequest};
 use crate::session::{
-    EndSessionError, IdOrName, Session, SessionEvent, Sessions, Tags, UpdateSessionError, UseSessionError,
-    check_start_url, hand_out,
+    EndSessionError, IdOrName, Session, SessionEvent, Sessions, Tags, UseSessionError, check_start_url,
 };
-use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
 use crate::telemetry;
 
@@ -117,10 +116,6 @@ pub struct WaitingCaller {
     until: MonotonicTime,
 }
 
-/// The number of browsers of one acquire into which its profile could not be loaded. Each has ended.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FailedLoads(u32);
-
 /// The use cases.
 #[derive(Clone)]
 pub struct Leases {
@@ -135,10 +130,6 @@ const TICKET_GRACE: Duration = Duration::seconds(30);
 
 /// The number of browsers that may fail to answer before one acquire gives up.
 const MAX_DEAD_BROWSERS: usize = 10;
-
-/// The number of browsers that may fail to load the profile of one acquire. The profile is more likely the cause than
-/// the browsers, and each failure costs a warm browser.
-const MAX_FAILED_LOADS: u32 = 2;
 
 impl Leases {
     /// Creates the use cases on these ports.
@@ -228,8 +219,11 @@ impl Leases {
             let taken = self.deps.wait_queue.take_now(pool.id, lease, self.deps.clock.now()).await;
             match taken.map_err(|error| self.note_uncertain_lease(lease, error))? {
                 ImmediateLease::Leased(session) => {
-                    if let Some(session) = self.hand_out(*session, lease.profile, failed_loads).await? {
-                        return Ok(Some(session));
+                    let node = session.node;
+                    match self.hand_out(*session, lease.profile, failed_loads).await? {
+                        LeaseHandOut::Done(session) => return Ok(Some(*session)),
+                        LeaseHandOut::NotAnswering => {}
+                        LeaseHandOut::NodeUnreachable => lease.avoided.push(node),
                     }
                     // The failed lease keeps its session id, so the next attempt needs a new one.
                     lease.session = SessionId::mint(self.deps.ids.as_ref());
@@ -269,8 +263,17 @@ impl Leases {
     /// Returns the lease and the wait in seconds, if the caller sets one.
     fn parse(&self, input: &AcquireRequest) -> Result<(LeaseRequest, Option<u32>), UseCaseError> {
         let CheckedRequest { seconds, name, start_url, tags } = input.parse()?;
-        let session = SessionId::mint(self.deps.ids.as_ref());
-        Ok((LeaseRequest { session, name, start_url, tags, telemetry: None, profile: None }, seconds))
+        let lease = LeaseRequest {
+            session: SessionId::mint(self.deps.ids.as_ref()),
+            node: self.deps.node,
+            avoided: Vec::new(),
+            name,
+            start_url,
+            tags,
+            telemetry: None,
+            profile: None,
+        };
+        Ok((lease, seconds))
     }
 
     async fn enter(&self, waiting: &mut WaitingCaller) -> Result<(), UseCaseError> {
@@ -354,8 +357,8 @@ impl Leases {
                 }
                 TicketOutcome::Granted(session) => {
                     let handing_out = self.hand_out(*session, waiting.lease.profile, &mut waiting.failed_loads);
-                    if let Some(session) = Box::pin(handing_out).await? {
-                        return Ok(Acquired::Leased(Box::new(session)));
+                    if let LeaseHandOut::Done(session) = Box::pin(handing_out).await? {
+                        return Ok(Acquired::Leased(session));
                     }
                     if event != WaiterEvent::Look {
                         return Ok(Acquired::TimeUp);
@@ -376,56 +379,6 @@ impl Leases {
                 // A disconnected caller is handled like a timeout.
                 None => (event, disconnected) = (WaiterEvent::TimeUp, true),
             }
-        }
-    }
-
-    /// Loads the profile of a new lease, probes its browser and hands it out. The probe comes after the lease, because
-    /// an earlier answer says nothing about a browser that died since. Returns `None` if the browser does not answer.
-    ///
-    /// # Errors
-    /// The profile cannot be loaded, into any browser or into several in turn. The lease has ended then.
-    pub(super) async fn hand_out(
-        &self,
-        session: Session,
-        profile: Option<LoadedProfile>,
-        failed_loads: &mut FailedLoads,
-    ) -> Result<Option<Session>, UseCaseError> {
-        // The session is watched before its caller can use it, so that every connection counts.
-        self.sessions.activity().watch(&session);
-        let Some(profile) = profile else { return Ok(self.probe_and_open(session).await) };
-        match Box::pin(self.sessions.load_into_lease(&session, profile)).await {
-            Ok(session) => Ok(self.probe_and_open(session).await),
-            Err(error) => {
-                self.start_failed(session.id).await;
-                failed_loads.0 += 1;
-                match unusable_profile(error) {
-                    Some(error) => Err(error),
-                    None if failed_loads.0 < MAX_FAILED_LOADS => Ok(None),
-                    None => Err(unusable("no browser of the pool could load it".to_owned())),
-                }
-            }
-        }
-    }
-
-    async fn probe_and_open(&self, session: Session) -> Option<Session> {
-        let browser = session.browser?;
-        // Capture begins before the start URL is opened, so that its events are captured too.
-        if self.sessions.begin_capture(&session).await.is_err() {
-            self.start_failed(session.id).await;
-            return None;
-        }
-        match self.deps.engine.hand_out(browser, hand_out(&session)).await {
-            Ok(()) => Some(session),
-            Err(_) => {
-                self.start_failed(session.id).await;
-                None
-            }
-        }
-    }
-
-    async fn start_failed(&self, session: SessionId) {
-        if self.end_session(session, SessionEvent::StartFailed).await.is_err() {
-            self.uncertain_write(UncertainWrite::Lease(session));
         }
     }
 
@@ -461,19 +414,6 @@ async fn run_until<T>(work: impl Future<Output = T>, mut end: Pin<&mut impl Futu
         Poll::Pending => end.as_mut().poll(cx).map(|()| None),
     })
     .await
-}
-
-fn unusable(why: String) -> UseCaseError {
-    InvalidInput::of("profile", InvalidValue::new(FieldCode::NotAllowed, why)).into()
-}
-
-/// Returns the error of a profile that no browser can load; `None` if another browser may be able to.
-fn unusable_profile(error: UpdateSessionError) -> Option<UseCaseError> {
-    match error {
-        UpdateSessionError::Profile(OperationError::Engine(EngineError::Profile(why))) => Some(unusable(why)),
-        UpdateSessionError::Use(UseSessionError::Store(error)) => Some(error.into()),
-        _ => None,
-    }
 }
 
 pub(super) fn merged_capture(input: &AcquireRequest, pool: &Pool) -> Result<Option<telemetry::Capture>, InvalidInput> {

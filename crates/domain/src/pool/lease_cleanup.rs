@@ -29,6 +29,9 @@ impl Leases {
     /// # Errors
     /// Returns the error of the store; [`reconcile`](Self::reconcile) tries again.
     pub async fn undelivered(&self, session: &Session) -> Result<(), StoreError> {
+        if session.node != self.deps.node {
+            return self.undelivered_elsewhere(session).await;
+        }
         let untouched = self.sessions.activity().take_back(session);
         let event = if untouched { SessionEvent::Undelivered } else { SessionEvent::StartFailed };
         self.end_session(session.id, event)
@@ -36,6 +39,19 @@ impl Leases {
             .inspect_err(|_| self.uncertain_write(UncertainWrite::Lease(session.id)))?;
         // Also if another call had ended it.
         self.sessions.activity().forget(session.id);
+        Ok(())
+    }
+
+    /// Has the owner of a session take it back. If the owner does not answer, the session ends with its browser, since
+    /// nobody knows here whether it was used.
+    async fn undelivered_elsewhere(&self, session: &Session) -> Result<(), StoreError> {
+        if self.sessions.peers().undelivered(session.node, session.id).await.is_ok() {
+            return Ok(());
+        }
+        self.sessions
+            .end_unanswered(session.id, SessionEvent::StartFailed)
+            .await
+            .inspect_err(|_| self.uncertain_write(UncertainWrite::Lease(session.id)))?;
         Ok(())
     }
 

@@ -4,10 +4,12 @@ mod fair_queue;
 mod fair_slots;
 mod fast_path;
 mod filler;
+mod hand_out;
 mod input;
 mod lease;
 mod lease_cleanup;
 mod model;
+mod peer_requests;
 mod plan;
 mod ports;
 mod service;
@@ -21,6 +23,7 @@ pub use input::{PoolRequest, PoolUpdateRequest};
 pub use lease::{AcquireRequest, Acquired, Leases, NotLeased, ReleaseError, WaitingCaller};
 pub use model::MAX_WAIT_SECONDS;
 pub use model::{Generation, Growth, Pool, PoolConfig, PoolCounts};
+pub use peer_requests::PeerRequests;
 pub use plan::{IdleBrowser, Observed, Plan, plan};
 pub use ports::{
     ImmediateLease, KnownBrowser, LeaderFence, LeaseRequest, PoolDeleted, PoolFilter, PoolRepository, PoolStored,

@@ -87,12 +87,13 @@ pub trait PoolRepository: Send + Sync {
     /// Returns the project's pool.
     async fn find(&self, project: ProjectId, which: &IdOrName<PoolId>) -> Result<Option<Pool>, StoreError>;
 
-    /// Returns the project's pool and the browser that the next lease most likely takes: the one that is idle longest.
-    /// The browser is not reserved; another caller may lease it first.
+    /// Returns the project's pool and the browser that the next lease at `node` most likely takes: the one of that node
+    /// that is idle longest. The browser is not reserved; another caller may lease it first.
     async fn find_with_next(
         &self,
         project: ProjectId,
         which: &IdOrName<PoolId>,
+        node: NodeId,
     ) -> Result<Option<(Pool, Option<BrowserId>)>, StoreError>;
 
     /// Returns the pool with this id in any project.
@@ -146,6 +147,10 @@ pub trait PoolRepository: Send + Sync {
 pub struct LeaseRequest {
     /// The id of the new session.
     pub session: SessionId,
+    /// The node of the caller. Its browsers are preferred.
+    pub node: NodeId,
+    /// The nodes whose browsers are not leased, because they could not be reached from the caller's node.
+    pub avoided: Vec<NodeId>,
     /// The name of the session.
     pub name: Option<LabelName>,
     /// The address to open in place of the pool's.
@@ -228,8 +233,9 @@ pub enum TicketOutcome {
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
 pub trait WaitQueue: Send + Sync {
-    /// Leases an idle browser if there is one and the queue is empty, in one statement. The lease is durable at the
-    /// latest when an audit record that is appended afterwards is durable.
+    /// Leases an idle browser if there is one and the queue is empty, in one statement: one of the caller's node, else
+    /// one of another node that serves. The lease is durable at the latest when an audit record that is appended
+    /// afterwards is durable.
     async fn take_now(
         &self,
         pool: PoolId,
@@ -287,6 +293,9 @@ pub trait TicketNotifier: Send + Sync {
     /// Registers a waiter for the ticket. Must be called before the ticket enters the queue, so that no notification is
     /// missed.
     fn expect(&self, ticket: TicketId) -> Box<dyn Waiter>;
+
+    /// Wakes the waiter of a decided ticket. Returns `false` if none is registered on this node.
+    fn wake(&self, ticket: TicketId) -> bool;
 }
 
 /// A registered waiter. Dropping it removes the registration.

@@ -12,15 +12,13 @@ use crate::clock::{Clock, IdSource, MonotonicClock};
 use crate::error::{NameTaken, NotFound, SpecificError, UseCaseError};
 use crate::extension::{ExtensionRepository, resolve};
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
-use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId};
+use crate::ids::{ExtensionId, NodeId, PoolId, ProxyId};
 use crate::network::{Network, NewNetwork, StaleNetwork};
 use crate::page::{Listed, Page};
 use crate::profile::{LoadedProfile, SessionProfiles};
 use crate::proxy::ProxyRouting;
 use crate::reference::Reference;
-use crate::session::{
-    EndSessionError, IdOrName, NotSupported, PoolWake, SessionEvent, SessionRepository, Sessions, check_start_url,
-};
+use crate::session::{IdOrName, NotSupported, PoolWake, SessionEvent, SessionRepository, Sessions, check_start_url};
 use crate::store_error::StoreError;
 
 /// The ports of the use cases of pools.
@@ -281,7 +279,7 @@ impl Pools {
                 (PoolStored::Gone, _) => continue,
                 (stored, discarded) => {
                     self.stored(stored, &next)?;
-                    self.clean_up_discarded(discarded).await;
+                    self.sessions.clean_up_discarded(discarded).await;
                 }
             }
             self.deps.wake.wake(next.id);
@@ -310,12 +308,8 @@ impl Pools {
     }
 
     async fn end_all(&self, pool: PoolId) -> Result<(), StoreError> {
-        for session in self.deps.sessions.of_pool(pool).await? {
-            match self.sessions.end(session.id, SessionEvent::Delete).await {
-                Err(EndSessionError::Store(error)) => return Err(error),
-                _ => continue,
-            }
-        }
+        let leased = self.deps.sessions.of_pool(pool).await?;
+        self.sessions.end_each(leased, SessionEvent::Delete).await?;
         self.sessions.clean_up_pending().await
     }
 
@@ -333,16 +327,9 @@ impl Pools {
 
     async fn flush_pool(&self, pool: PoolId) -> Result<(), StoreError> {
         let discarded = self.deps.pools.flush(pool, self.deps.clock.now()).await?;
-        self.clean_up_discarded(discarded).await;
+        self.sessions.clean_up_discarded(discarded).await;
         self.deps.wake.wake(pool);
         Ok(())
-    }
-
-    async fn clean_up_discarded(&self, discarded: Vec<BrowserId>) {
-        for browser in discarded {
-            // The browser is stored as ending: the housekeeping retries failures.
-            let _ = self.sessions.clean_up_own(browser).await;
-        }
     }
 }
 

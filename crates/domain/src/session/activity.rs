@@ -176,6 +176,12 @@ impl Activity {
         u32::try_from(self.all().watched.len()).unwrap_or(u32::MAX)
     }
 
+    /// Returns the watched sessions.
+    #[must_use]
+    pub fn watched(&self) -> Vec<SessionId> {
+        self.all().watched.keys().copied().collect()
+    }
+
     /// Returns the sessions whose idle timeout has passed.
     #[must_use]
     pub fn idle(&self) -> Vec<SessionId> {

@@ -22,7 +22,7 @@ fn warm_pool() -> Pool {
 /// Returns a world with a pool whose next browser is browser 1. Expects that it is read this number of times.
 fn read(times: usize) -> World {
     let mut world = World::default();
-    world.pools.expect_find_with_next().times(times).returning(|_, _| Ok(Some((warm_pool(), Some(browser_id(1))))));
+    world.pools.expect_find_with_next().times(times).returning(|_, _, _| Ok(Some((warm_pool(), Some(browser_id(1))))));
     world.pools.expect_find().returning(|_, _| Ok(Some(warm_pool())));
     world
 }
@@ -117,7 +117,7 @@ async fn an_outdated_cached_pool_refuses_nothing() {
         .pools
         .expect_find_with_next()
         .times(1)
-        .returning(move |_, _| Ok(Some((outdated.clone(), Some(browser_id(1))))));
+        .returning(move |_, _, _| Ok(Some((outdated.clone(), Some(browser_id(1))))));
     world.pools.expect_find().times(1).returning(|_, _| Ok(Some(warm_pool())));
     leases(&mut world, leased());
     world.engine.expect_hand_out().times(1).returning(|_, _| Ok(()));

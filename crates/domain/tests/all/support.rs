@@ -9,6 +9,7 @@ use casement_domain::browser::{
     MockSpareBrowsers, Shape,
 };
 use casement_domain::extension::MockExtensionRepository;
+use casement_domain::node::MockPeers;
 use casement_domain::pool::{
     Leases, MockPoolRepository, MockTicketNotifier, MockWaitQueue, Pool, PoolDeps, PoolFiller, Pools,
 };
@@ -35,6 +36,7 @@ pub(crate) struct World {
     pub(crate) engine: MockBrowserEngine,
     pub(crate) extensions: MockExtensionRepository,
     pub(crate) spares: MockSpareBrowsers,
+    pub(crate) peers: MockPeers,
     pub(crate) connections: MockConnections,
     pub(crate) wake: MockPoolWake,
     pub(crate) pools: MockPoolRepository,
@@ -87,6 +89,7 @@ impl World {
             profiles: profiles.clone(),
             replays: self.replays.unwrap_or_else(SessionReplays::none),
             spares: Arc::new(self.spares),
+            peers: Arc::new(self.peers),
             connections: Arc::new(self.connections),
             pools: wake.clone(),
             activity: activity.clone(),

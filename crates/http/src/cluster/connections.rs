@@ -105,7 +105,9 @@ impl NodeConnections {
 }
 
 /// A body, and where a connection with such bodies runs.
-pub(super) trait RelayedBody: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Sized + 'static {
+pub(super) trait RelayedBody:
+    Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Sized + 'static
+{
     /// Spawns the task of a connection.
     fn spawn(connection: http1::Connection<TokioIo<TlsStream<TcpStream>>, Self>, node: NodeId) -> JoinHandle<()>;
 }

@@ -15,10 +15,10 @@ use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 
 use super::{
-    Cluster, NodeConnections,
+    Cluster, Lifetime, NodeConnections,
     body::{RequestBody, ResponseBody},
     connections::{Connected, DialError},
-    headers::{KEY, TARGET, target},
+    headers::{KEY, LIFETIME, TARGET, target},
 };
 use crate::{
     error::{ApiError, Code},
@@ -54,6 +54,8 @@ pub(crate) struct Destination {
     pub(crate) key: Option<ApiKeyId>,
     /// The path and query at the owner; `None`: those of the request.
     pub(crate) path_and_query: Option<String>,
+    /// How long the session lives, if it was made for this connection.
+    pub(crate) lifetime: Option<Lifetime>,
 }
 
 /// Relays a request whose body was not read yet.
@@ -181,6 +183,9 @@ fn message(request: &HttpRequest, body: RequestBody, to: &Destination) -> Result
     }
     if let Some(key) = to.key {
         message = message.header(KEY, key.to_string());
+    }
+    if let Some(lifetime) = to.lifetime {
+        message = message.header(LIFETIME, lifetime.to_string());
     }
     message = message.header("x-request-id", crate::audit::request_id(request));
     message.body(body).map_err(ApiError::internal)

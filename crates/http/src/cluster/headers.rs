@@ -1,6 +1,8 @@
 //! The headers of requests between nodes. They are believed on connections of the cluster listener only, and removed
 //! from all other requests.
 
+use std::str::FromStr;
+
 use actix_web::{
     HttpMessage as _, HttpRequest,
     dev::ServiceRequest,
@@ -8,7 +10,7 @@ use actix_web::{
 };
 use casement_domain::{ApiKeyId, NodeId, node::Epoch};
 
-use super::Cluster;
+use super::{Cluster, Lifetime};
 use crate::{
     error::{ApiError, Code},
     transport::NodePeer,
@@ -20,12 +22,16 @@ const PREFIX: &str = "casement-hop-";
 pub(super) const TARGET: &str = "casement-hop-target";
 /// The id of the API key that the entrance has authenticated.
 pub(super) const KEY: &str = "casement-hop-key";
+/// How long a session lives that was made for the relayed connection.
+pub(super) const LIFETIME: &str = "casement-hop-lifetime";
 
 /// A request that another node relays. The other node has authenticated the caller, counted the call and records it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hop {
     /// The key of the caller; `None`: the request has the token of a session.
     pub(crate) key: Option<ApiKeyId>,
+    /// How long the session lives that was made for this connection.
+    pub(crate) lifetime: Option<Lifetime>,
 }
 
 impl Hop {
@@ -63,13 +69,13 @@ pub(crate) fn admit(cluster: Option<&Cluster>, request: &mut ServiceRequest) -> 
     if headers.get(TARGET).is_none_or(|named| named.as_bytes() != own.as_bytes()) {
         return Err(misdirected());
     }
-    let key = headers.get(KEY).map(key).transpose()?;
+    let (key, lifetime) = (headers.get(KEY).map(parsed).transpose()?, headers.get(LIFETIME).map(parsed).transpose()?);
     remove(request);
-    request.extensions_mut().insert(Hop { key });
+    request.extensions_mut().insert(Hop { key, lifetime });
     Ok(())
 }
 
-fn key(value: &HeaderValue) -> Result<ApiKeyId, ApiError> {
+fn parsed<T: FromStr>(value: &HeaderValue) -> Result<T, ApiError> {
     let parsed = value.to_str().ok().and_then(|text| text.parse().ok());
     parsed.ok_or_else(|| ApiError::new(Code::BadRequest, "a header between nodes is malformed"))
 }

@@ -5,10 +5,12 @@
 //! relayed request is never relayed again.
 
 mod body;
+mod calls;
 mod connections;
 mod forward;
 mod headers;
 mod identity;
+mod lifetime;
 mod listener;
 mod owners;
 mod peers;
@@ -31,12 +33,14 @@ use parking_lot::Mutex;
 
 use self::connections::Endpoint;
 pub(crate) use self::{
+    calls::answer_call,
     connections::NodeConnections,
     forward::{Destination, forward, forward_bytes},
     headers::{Hop, admit},
+    lifetime::Lifetime,
     listener::accept,
     owners::Owners,
-    peers::{HandOutAnswer, Nothing, PATH, PeerCall, Received},
+    peers::PATH,
     relayed::{keep_response, relayed_response},
 };
 pub use self::{

@@ -21,7 +21,7 @@ use super::{
 };
 
 /// The path below which nodes call each other.
-pub(crate) const PATH: &str = "/nodes/calls";
+pub(crate) const PATH: &str = "/cluster/calls";
 /// The maximum time of a call that may load a profile or save one.
 const LONG_CALL: Duration = Duration::from_secs(120);
 /// The maximum time of a notice.

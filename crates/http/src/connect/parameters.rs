@@ -14,6 +14,7 @@ use super::{
     options::{BrowserOptions, set, size},
 };
 use crate::{
+    cluster::Lifetime,
     connect_credential::CONNECT_TOKEN,
     error::{ApiError, Code},
     json,
@@ -146,15 +147,6 @@ pub(super) enum Target {
     Existing(String),
     /// A browser of its own.
     Own(Lifetime, Box<BrowserOptions>),
-}
-
-/// How long a session lives that was made by a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lifetime {
-    /// Whether it lives on without connections.
-    pub(super) keep: bool,
-    /// The bound of its whole duration.
-    pub(super) max_duration: Option<Duration>,
 }
 
 /// Reads the query of an address to connect to.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::http::{
+    StatusCode,
+    header::{HeaderName, HeaderValue},
+};
 use casement_domain::{
     SessionId,
     session::{Activity, SessionEvent, Sessions},
@@ -10,15 +13,15 @@ use casement_domain::{
 
 use super::{
     options::BrowserOptions,
-    parameters::{self, Lifetime, Target},
+    parameters::{self, Target},
     start::start,
 };
 use crate::{
     answer::Answer,
+    cluster::{self, Destination, Hop, Lifetime},
     relay::ClientHandshake,
     request::{ActiveSession, ProjectKey, Request},
     state::Services,
-    undelivered::UndeliveredSession,
     vm,
 };
 
@@ -35,6 +38,14 @@ enum Protocol {
 }
 
 impl Protocol {
+    /// Returns the path that connects to an existing session.
+    fn path(self, session: SessionId) -> String {
+        match self {
+            Self::Cdp => format!("/connect?session={session}"),
+            Self::Bidi => format!("/connect/webdriver?session={session}"),
+        }
+    }
+
     async fn open(self, request: Request<ActiveSession>, client: &ClientHandshake) -> Answer {
         match self {
             Self::Cdp => vm::open_cdp(request, client, None).await,
@@ -53,32 +64,54 @@ pub(super) async fn connect_webdriver(request: Request<ProjectKey>) -> Answer {
     connect(request, Protocol::Bidi).await
 }
 
-async fn connect(request: Request<ProjectKey>, protocol: Protocol) -> Answer {
+async fn connect(mut request: Request<ProjectKey>, protocol: Protocol) -> Answer {
     let client = ClientHandshake::read(request.http())?;
     match parameters::read(&request.raw_query()?)? {
         Target::Existing(which) => {
             let session = request.services().sessions.get(request.scope(), &which, false).await?;
+            if let Some(response) = request.relayed(&session).await? {
+                return Ok(response);
+            }
+            let (api, lifetime) = (request.shared_api(), Hop::of(request.http()).and_then(|hop| hop.lifetime));
             let request = request.into_session(session)?;
             // Reads the session again: it may have ended before the connection was registered.
-            request.services().sessions.active(request.session().id).await?;
-            protocol.open(request, &client).await
+            let id = request.services().sessions.active(request.session().id).await?.id;
+            let response = protocol.open(request, &client).await?;
+            if let Some(lifetime) = lifetime {
+                limit(id, lifetime, &api.services);
+            }
+            Ok(response)
         }
         Target::Own(lifetime, options) => connect_own(request, protocol, &client, lifetime, *options).await,
     }
 }
 
 async fn connect_own(
-    request: Request<ProjectKey>,
+    mut request: Request<ProjectKey>,
     protocol: Protocol,
     client: &ClientHandshake,
     lifetime: Lifetime,
     options: BrowserOptions,
 ) -> Answer {
     let started = start(&request, options).await?;
-    let api = request.shared_api();
-    let request = request.into_session(started.session().clone())?;
-    let mut response = protocol.open(request, client).await?;
-    let id = limit(started, lifetime, &api.services);
+    let (api, id) = (request.shared_api(), started.session().id);
+    let mut response = match request.elsewhere(started.session(), Some(protocol.path(id))) {
+        Some(owner) => {
+            let (payload, owner) = (request.take_payload()?, Destination { lifetime: Some(lifetime), ..owner });
+            let response = cluster::forward(&api, request.http(), payload, owner).await?;
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                // The session ends with `started`.
+                return Ok(response);
+            }
+            started.hand_over();
+            response
+        }
+        None => {
+            let response = protocol.open(request.into_session(started.session().clone())?, client).await?;
+            limit(started.hand_over().id, lifetime, &api.services);
+            response
+        }
+    };
     if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
         response.headers_mut().insert(SESSION_HEADER, id);
     }
@@ -86,8 +119,7 @@ async fn connect_own(
 }
 
 /// Limits the life of a session whose first connection is open.
-fn limit(started: UndeliveredSession, lifetime: Lifetime, services: &Services) -> SessionId {
-    let id = started.hand_over().id;
+fn limit(id: SessionId, lifetime: Lifetime, services: &Services) {
     if !lifetime.keep {
         let activity: &Activity = services.sessions.activity();
         activity.shorten_timeout(id, IDLE_TIMEOUT);
@@ -99,7 +131,6 @@ fn limit(started: UndeliveredSession, lifetime: Lifetime, services: &Services) -
             end_session(&sessions, id, max_duration).await;
         });
     }
-    id
 }
 
 async fn end_session(sessions: &Sessions, id: SessionId, after: Duration) {

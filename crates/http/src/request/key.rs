@@ -146,7 +146,7 @@ pub(super) fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
 }
 
 async fn authenticate(api: &Api, request: &HttpRequest) -> Result<Caller, ApiError> {
-    if let Some(Hop { key }) = Hop::of(request) {
+    if let Some(Hop { key, .. }) = Hop::of(request) {
         let key = key.ok_or_else(|| ApiError::unauthorized(false))?;
         return Ok(api.services.api_keys.remembered(key).await?);
     }
@@ -246,6 +246,7 @@ impl<C: Credential<Access = ProjectAccess>> Request<C> {
             session: session.id,
             key: Some(self.key()),
             path_and_query,
+            lifetime: None,
         })
     }
 

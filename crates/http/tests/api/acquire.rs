@@ -46,7 +46,7 @@ pub(super) fn waiting(turn: &Arc<Semaphore>, event: WaiterEvent) -> Ports {
     let mut ports = Ports::default();
     let turn = turn.clone();
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
-    ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
+    ports.pools.expect_find_with_next().returning(|_, _, _| Ok(None));
     ports.wait_queue.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
     ports.wait_queue.expect_enter().returning(|_, _| Ok(QueueEntered::Yes(1)));
     ports.tickets.expect_expect().returning(move |_| Box::new(ControlledWaiter(turn.clone(), event)));
@@ -64,7 +64,7 @@ pub(super) fn acquire() -> Vec<u8> {
 async fn a_ready_browser_is_returned_at_once() {
     let mut ports = Ports::default();
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
-    ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
+    ports.pools.expect_find_with_next().returning(|_, _, _| Ok(None));
     ports.wait_queue.expect_take_now().return_once(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased_session(1)))));
     ports.engine.expect_hand_out().returning(|_, _| Ok(()));
     let reply = TestApi::start(ports).post(PATH, json!({ "name": "n" })).await;
@@ -79,7 +79,7 @@ async fn the_profile_of_a_lease_is_in_its_record() {
     let id = casement_domain::ProfileId::from_ulid(ulid::Ulid::from_parts(13, 1));
     let profile = move || casement_domain::testing::profile(id, "login");
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
-    ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
+    ports.pools.expect_find_with_next().returning(|_, _, _| Ok(None));
     ports.profiles.expect_find().returning(move |_, _| Ok(Some(profile())));
     ports.profiles.expect_living().returning(move |_| Ok(Some(profile())));
     ports.profiles.expect_of_ids().returning(move |_| Ok(vec![profile()]));
@@ -122,7 +122,7 @@ async fn one_response_names_every_refused_field() {
 async fn a_caller_that_does_not_wait_gets_204() {
     let mut ports = Ports::default();
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
-    ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
+    ports.pools.expect_find_with_next().returning(|_, _, _| Ok(None));
     ports.wait_queue.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
     let reply = TestApi::start(ports).post(PATH, json!({ "acquire_timeout_seconds": 0 })).await;
     assert_eq!(reply.to_string(), "204\n");
@@ -253,7 +253,7 @@ async fn a_disconnect_at_the_moment_of_the_hand_out_returns_the_browser() {
     let (reached, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let mut ports = Ports { queue_delay: Duration::from_secs(2), ..Ports::default() };
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
-    ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
+    ports.pools.expect_find_with_next().returning(|_, _, _| Ok(None));
     let taking = reached.clone();
     ports.wait_queue.expect_take_now().return_once(move |_, _, _| {
         taking.store(true, Ordering::SeqCst);
@@ -282,7 +282,7 @@ async fn a_lease_with_an_undelivered_response_is_returned_and_a_delivered_one_st
         let takes = if how == "closed before" { Duration::from_secs(1) } else { Duration::ZERO };
         let mut ports = Ports { queue_delay: takes, ..Ports::default() };
         ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
-        ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
+        ports.pools.expect_find_with_next().returning(|_, _, _| Ok(None));
         let taking = taken.clone();
         ports.wait_queue.expect_take_now().return_once(move |_, _, _| {
             taking.store(true, Ordering::SeqCst);

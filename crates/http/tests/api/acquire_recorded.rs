@@ -48,7 +48,7 @@ async fn with_next_browser_cached(
     let (stored, seen) = (StoredBatch::default(), Arc::new(AtomicBool::new(false)));
     ports.pools.expect_find().returning(|_, _| Ok(Some(warm())));
     let looked = Arc::clone(&seen);
-    ports.pools.expect_find_with_next().returning(move |_, _| {
+    ports.pools.expect_find_with_next().returning(move |_, _, _| {
         looked.store(true, Ordering::SeqCst);
         Ok(Some((warm(), Some(browser_id(1)))))
     });

@@ -273,7 +273,7 @@ async fn a_pool_lends_a_browser_or_refuses_with_503() {
     for (lease, status) in [(ImmediateLease::Leased(Box::new(leased_session(1))), 101), (ImmediateLease::Busy, 503)] {
         let mut ports = Ports { session_connector: Some(Echo::start().await), ..Ports::default() };
         ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
-        ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
+        ports.pools.expect_find_with_next().returning(|_, _, _| Ok(None));
         ports.wait_queue.expect_take_now().return_once(|_, _, _| Ok(lease));
         ports.engine.expect_hand_out().returning(|_, _| Ok(()));
         let api = TestApi::start(ports);

@@ -32,7 +32,7 @@ async fn a_parameter_that_would_have_no_effect_is_refused_by_name() {
 async fn null_and_what_the_server_does_anyway_are_accepted() {
     let mut ports = Ports::default();
     ports.pools.expect_find().returning(|_, _| Ok(None));
-    ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
+    ports.pools.expect_find_with_next().returning(|_, _, _| Ok(None));
     let api = TestApi::start(ports);
     let reply = api.post("/browser_pools/x/acquire", json!({ "profile": null })).await;
     assert_eq!((reply.status, &*reply.code()), (404, "not_found"), "{reply}");

@@ -207,7 +207,7 @@ async fn a_session_saves_a_profile_only_for_a_key_that_may_change_it() {
             with_policy(&[("browsers:*", "*"), ("browser_pools:*", "*"), ("profiles:use", &own), (action, &own)]);
         ports.profiles.expect_find().returning(move |_, _| Ok(Some(profile(id, "ann"))));
         ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
-        ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
+        ports.pools.expect_find_with_next().returning(|_, _, _| Ok(None));
         ports.spares.expect_take().returning(|_| None);
         ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
         ports.sessions.expect_find().returning(|_| Ok(None));

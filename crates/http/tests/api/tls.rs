@@ -204,7 +204,7 @@ async fn a_lease_stays_if_its_http2_caller_has_the_response() {
     let back = Arc::new(AtomicUsize::new(0));
     let mut ports = Ports::default();
     ports.pools.expect_find().returning(|_, _| Ok(Some(pool(1).build())));
-    ports.pools.expect_find_with_next().returning(|_, _| Ok(None));
+    ports.pools.expect_find_with_next().returning(|_, _, _| Ok(None));
     ports.wait_queue.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Leased(Box::new(leased_session(1)))));
     ports.engine.expect_hand_out().returning(|_, _| Ok(()));
     ports.wake.expect_wake().return_const(());

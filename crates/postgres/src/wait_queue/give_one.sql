@@ -1,4 +1,5 @@
--- $1 pool, $2 now, $3 seconds without a heartbeat after which a node is silent.
+-- $1 pool, $2 now, $3 seconds without a heartbeat after which a node is silent, $4 node of the caller,
+-- $5 seconds without a heartbeat after which the browsers of another node are not leased.
 -- The caller has locked the wait queue of an existing pool. Heartbeats are compared with the database's clock.
 -- A living node removes its tickets from the wait queue itself.
 -- A browser of an earlier generation, or of an older version of the profile that the pool follows, is not leased.
@@ -10,6 +11,10 @@ WITH browser AS (
             SELECT 1 FROM browser_pools p LEFT JOIN profiles f ON f.id = p.profile_id AND p.refresh_on_profile_update
             WHERE p.id = $1 AND p.generation = b.generation
                 AND (f.id IS NULL OR b.profile_version_id IS NOT DISTINCT FROM f.version_id)
+        )
+        AND EXISTS (
+            SELECT 1 FROM nodes n WHERE n.id = b.node_id AND n.state = 'serving'
+                AND (n.id = $4 OR n.heartbeat_at > now() - make_interval(secs => $5))
         )
     ORDER BY b.created_at, b.id LIMIT 1 FOR UPDATE OF b SKIP LOCKED
 ), living AS (

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use casement_domain::session::Tags;
-use casement_domain::{BrowserId, PoolId, SessionId};
+use casement_domain::{BrowserId, NodeId, PoolId, SessionId};
 use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
@@ -27,6 +27,8 @@ pub(super) struct LeaseTarget<'a> {
     pub(super) start_url: Option<&'a str>,
     pub(super) tags: Column<Tags>,
     pub(super) telemetry: Option<Vec<String>>,
+    pub(super) node: Column<NodeId>,
+    pub(super) avoided: Vec<Column<NodeId>>,
     pub(super) now: OffsetDateTime,
 }
 
@@ -48,6 +50,7 @@ impl LeaseTarget<'_> {
 pub(super) struct LeaseIdleBrowser<'a> {
     pub(super) taking: LeaseTarget<'a>,
     pub(super) silent_after_seconds: f64,
+    pub(super) leased_within_seconds: f64,
 }
 
 impl QueryId for LeaseIdleBrowser<'_> {
@@ -65,6 +68,9 @@ impl QueryFragment<Pg> for LeaseIdleBrowser<'_> {
         TAKE_NOW.walk(out, |out, name| match name {
             "7" => out.push_bind_param::<Double, _>(&self.silent_after_seconds),
             "8" => out.push_bind_param::<Nullable<Array<Text>>, _>(&taking.telemetry),
+            "9" => out.push_bind_param::<SqlUuid, _>(&taking.node),
+            "10" => out.push_bind_param::<Double, _>(&self.leased_within_seconds),
+            "11" => out.push_bind_param::<Array<SqlUuid>, _>(&taking.avoided),
             shared => taking.bind(out, shared),
         })
     }
@@ -107,6 +113,8 @@ pub(super) struct GrantTicket {
     pub(super) pool: Column<PoolId>,
     pub(super) now: OffsetDateTime,
     pub(super) silent_after_seconds: f64,
+    pub(super) node: Column<NodeId>,
+    pub(super) leased_within_seconds: f64,
 }
 
 impl Query for GrantTicket {
@@ -118,6 +126,8 @@ impl QueryFragment<Pg> for GrantTicket {
         GIVE_ONE.walk(out, |out, number| match number {
             "1" => out.push_bind_param::<SqlUuid, _>(&self.pool),
             "2" => out.push_bind_param::<Timestamptz, _>(&self.now),
+            "4" => out.push_bind_param::<SqlUuid, _>(&self.node),
+            "5" => out.push_bind_param::<Double, _>(&self.leased_within_seconds),
             _ => out.push_bind_param::<Double, _>(&self.silent_after_seconds),
         })
     }

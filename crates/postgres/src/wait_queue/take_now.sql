@@ -1,5 +1,7 @@
 -- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 seconds without a heartbeat
--- after which a node is silent, $8 telemetry.
+-- after which a node is silent, $8 telemetry, $9 node of the caller, $10 seconds without a heartbeat after which the
+-- browsers of another node are not leased, $11 nodes to avoid.
+-- A browser of the caller's node goes first, without a sort of all idle ones, which is why there are two selections.
 -- A browser of an earlier generation, or of an older version of the profile that the pool follows, is not leased.
 -- A new request does not overtake the wait queue: it gets a browser only if no ticket of a living node waits.
 -- The commit is asynchronous: the response is sent when the call's audit record is durable, which follows in the
@@ -10,9 +12,10 @@ WITH pool AS (
         refresh_on_profile_update AND profile_id IS NOT NULL AS follows,
         set_config('synchronous_commit', 'off', true)
     FROM browser_pools WHERE id = $1 AND deleted_at IS NULL
-), picked AS (
+), own AS (
     SELECT id FROM browsers
-    WHERE pool_id = $1 AND state = 'idle'
+    WHERE pool_id = $1 AND state = 'idle' AND node_id = $9
+        AND EXISTS (SELECT 1 FROM nodes WHERE id = $9 AND state = 'serving')
         AND EXISTS (
             SELECT 1 FROM pool
             WHERE pool.generation = browsers.generation
@@ -23,6 +26,26 @@ WITH pool AS (
             WHERE w.pool_id = $1 AND w.outcome IS NULL AND n.heartbeat_at > now() - make_interval(secs => $7)
         )
     ORDER BY created_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
+), other AS (
+    SELECT id FROM browsers
+    WHERE pool_id = $1 AND state = 'idle' AND node_id <> $9 AND node_id <> ALL ($11)
+        AND NOT EXISTS (SELECT 1 FROM own)
+        AND EXISTS (
+            SELECT 1 FROM nodes n
+            WHERE n.id = browsers.node_id AND n.state = 'serving' AND n.heartbeat_at > now() - make_interval(secs => $10)
+        )
+        AND EXISTS (
+            SELECT 1 FROM pool
+            WHERE pool.generation = browsers.generation
+                AND (NOT follows OR browsers.profile_version_id IS NOT DISTINCT FROM followed_version_id)
+        )
+        AND NOT EXISTS (
+            SELECT 1 FROM pool_waiters w JOIN nodes n ON n.id = w.node_id
+            WHERE w.pool_id = $1 AND w.outcome IS NULL AND n.heartbeat_at > now() - make_interval(secs => $7)
+        )
+    ORDER BY created_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
+), picked AS (
+    SELECT id FROM own UNION ALL SELECT id FROM other
 ), leased AS (
     UPDATE browsers b SET state = 'leased', session_id = $2 FROM picked
     WHERE b.id = picked.id RETURNING b.*

@@ -11,6 +11,7 @@ WITH leased AS (
             NOT p.refresh_on_profile_update OR p.profile_id IS NULL
             OR b.profile_version_id IS NOT DISTINCT FROM (SELECT f.version_id FROM profiles f WHERE f.id = p.profile_id)
         )
+        AND EXISTS (SELECT 1 FROM nodes n WHERE n.id = b.node_id AND n.state = 'serving')
         AND NOT EXISTS (SELECT 1 FROM pool_waiters w WHERE w.pool_id = $1 AND w.outcome IS NULL)
     RETURNING
         b.id, b.node_id, b.headless, b.stealth, b.kiosk_mode, b.viewport_width, b.viewport_height, b.viewport_refresh_rate, b.policy,

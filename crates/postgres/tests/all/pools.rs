@@ -31,9 +31,12 @@ async fn a_pool_is_found_by_id_and_by_name_and_listed_with_what_it_has() -> Test
 
     let project = testing::project_id();
     assert_eq!(world.pools.find(project, &IdOrName::Id(pool.id)).await?, Some(pool.clone()));
-    assert_eq!(world.pools.find(project, &IdOrName::Name("NIGHTLY".to_owned())).await?, Some(pool.clone()));
+    assert_eq!(
+        world.pools.find(project, &IdOrName::Name("NIGHTLY".to_owned()), testing::node_id()).await?,
+        Some(pool.clone())
+    );
     assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
-    let next = world.pools.find_with_next(project, &IdOrName::Name("NIGHTLY".to_owned())).await?;
+    let next = world.pools.find_with_next(project, &IdOrName::Name("NIGHTLY".to_owned()), testing::node_id()).await?;
     assert_eq!(next, Some((pool.clone(), Some(testing::browser_id(2)))), "the first is leased");
     let page = Page { limit: 20, offset: 0 };
     for (filter, found) in [
@@ -54,7 +57,8 @@ async fn a_pool_is_found_by_id_and_by_name_and_listed_with_what_it_has() -> Test
 async fn the_browser_that_is_known_to_come_next_is_the_one_that_is_leased() -> TestResult {
     let world = World::new().await?;
     let (pool, fence) = world.pool(2).await?;
-    let find = async || world.pools.find_with_next(testing::project_id(), &IdOrName::Id(pool.id)).await;
+    let find =
+        async || world.pools.find_with_next(testing::project_id(), &IdOrName::Id(pool.id), testing::node_id()).await;
     assert_eq!(find().await?, Some((pool.clone(), None)));
     world.ready(1, fence).await?;
     world.ready(2, fence).await?;
@@ -66,7 +70,8 @@ async fn the_browser_that_is_known_to_come_next_is_the_one_that_is_leased() -> T
         assert_eq!(session.browser, Some(next));
     }
     assert_eq!(find().await?, Some((pool.clone(), None)));
-    assert_eq!(world.pools.find_with_next(testing::project_id(), &IdOrName::Name("none".to_owned())).await?, None);
+    let unknown = IdOrName::Name("none".to_owned());
+    assert_eq!(world.pools.find_with_next(testing::project_id(), &unknown, testing::node_id()).await?, None);
     Ok(())
 }
 
@@ -270,7 +275,7 @@ async fn an_idle_browser_of_an_earlier_generation_is_leased_in_no_way() -> TestR
     world.db.execute("UPDATE browser_pools SET generation = 7").await?;
     assert_eq!(world.wait_queue.take_now(pool.id, &lease(1), NOON).await?, ImmediateLease::Busy);
     let which = IdOrName::Id(pool.id);
-    let next = world.pools.find_with_next(testing::project_id(), &which).await?;
+    let next = world.pools.find_with_next(testing::project_id(), &which, testing::node_id()).await?;
     assert_eq!(next.map(|(_, next)| next), Some(None));
     assert!(matches!(world.wait_queue.enter(&place(2, testing::node_id()), NOON).await?, QueueEntered::Yes(_)));
     assert_eq!(world.wait_queue.outcome(ticket_id(2)).await?, TicketOutcome::Waiting);

@@ -98,6 +98,8 @@ pub(crate) fn lease(n: u32) -> LeaseRequest {
     LeaseRequest {
         profile: None,
         session: testing::session_id(n),
+        node: testing::node_id(),
+        avoided: Vec::new(),
         name: None,
         start_url: None,
         tags: Tags::default(),

@@ -26,6 +26,7 @@
 //!   answer the liveness probe, the record is stored again with the lease that replaces it.
 //! - The liveness probe follows the lease, as on every path: an answer before the lease would say nothing about a
 //!   browser that stopped since.
+//! - Only browsers of this node are cached, because the hand-out of another node's browser takes a request to that node.
 //! - A lease that loads a profile takes the path without it, because its hand-out restarts the browser.
 //! - Callers without an audit record, such as programs that embed the domain, take the path without it.
 //!
@@ -47,7 +48,8 @@ mod next_browser;
 
 use self::next_browser::NextBrowser;
 pub(super) use self::next_browser::NextBrowserCache;
-use super::lease::{FailedLoads, merged_capture, name_taken};
+use super::hand_out::{FailedLoads, LeaseHandOut};
+use super::lease::{merged_capture, name_taken};
 use super::{AcquireRequest, ImmediateLease, KnownBrowser, LeaseRequest, Leases};
 use crate::access::Scope;
 use crate::audit::{PreparedRecord, PreparedRecordOutcome};
@@ -86,13 +88,13 @@ impl Leases {
             }
         };
         record.resolve(PreparedRecordOutcome::Stored);
-        let handed_out = self.hand_out(session, None, &mut FailedLoads::default()).await?;
-        if handed_out.is_none() {
-            // The failed lease keeps its session id, and the audit record describes that lease.
-            lease.session = SessionId::mint(self.deps.ids.as_ref());
-            record.resolve(PreparedRecordOutcome::Superseded);
+        if let LeaseHandOut::Done(session) = self.hand_out(session, None, &mut FailedLoads::default()).await? {
+            return Ok(Some(*session));
         }
-        Ok(handed_out)
+        // The failed lease keeps its session id, and the audit record describes that lease.
+        lease.session = SessionId::mint(self.deps.ids.as_ref());
+        record.resolve(PreparedRecordOutcome::Superseded);
+        Ok(None)
     }
 
     /// Returns whether a likely next browser of the pool is cached. It may be leased a moment later.
@@ -104,7 +106,7 @@ impl Leases {
     /// Caches the next browser after a lease, concurrently with its response. Errors are ignored: the cache is
     /// optional.
     pub async fn look_ahead(&self, scope: &Scope, which: &str) {
-        let found = self.deps.pools.find_with_next(scope.project_id(), &IdOrName::parse(which)).await;
+        let found = self.deps.pools.find_with_next(scope.project_id(), &IdOrName::parse(which), self.deps.node).await;
         let Ok(Some((pool, Some(next)))) = found else { return };
         self.next_browsers.note(scope.project_id(), which, NextBrowser { pool, next });
     }

@@ -1,5 +1,7 @@
 //! Ends sessions and releases their resources.
 
+use std::collections::BTreeSet;
+
 use super::super::{EndReason, IdOrName, Session, SessionEvent, SessionState};
 use super::leave::CleanupWait;
 use super::{EndSessionError, Sessions, not_found};
@@ -22,21 +24,31 @@ impl Sessions {
         })
     }
 
-    /// Ends a session because of `event`, with its sandbox and all connections.
+    /// Ends a session because of `event`, with its sandbox and all connections. The owner of another node's session
+    /// carries the end out; if it cannot be reached, its housekeeping does.
     ///
     /// # Errors
     /// See [`EndSessionError`].
     pub async fn end(&self, id: SessionId, event: SessionEvent) -> Result<Session, EndSessionError> {
+        let ended = self.end_in_store(id, event).await?;
+        if self.is_own(&ended) || event == SessionEvent::NodeLost {
+            self.release_resources(&ended).await;
+        } else {
+            Box::pin(self.release_elsewhere(&ended)).await;
+        }
+        Ok(ended)
+    }
+
+    /// Stores the end of a session.
+    pub(super) async fn end_in_store(&self, id: SessionId, event: SessionEvent) -> Result<Session, EndSessionError> {
         // The loop ends: every lost race means that the state advanced, and an ended session refuses the event.
         loop {
             let found = self.deps.sessions.find(id).await?;
             let current = found.ok_or_else(|| not_found(id.to_string()))?;
             let next = current.on(event, self.deps.clock.now())?;
-            if self.deps.sessions.end(&current, &next).await? == Replaced::LostRace {
-                continue;
+            if self.deps.sessions.end(&current, &next).await? == Replaced::Yes {
+                return Ok(next);
             }
-            self.release_resources(&next).await;
-            return Ok(next);
         }
     }
 
@@ -76,7 +88,7 @@ impl Sessions {
     }
 
     /// Releases the connections, the browser and the pool slot of a session that is stored as ended.
-    async fn release_resources(&self, ended: &Session) {
+    pub(super) async fn release_resources(&self, ended: &Session) {
         let SessionState::Ended(reason) = ended.state else { return };
         self.deps.activity.forget(ended.id);
         self.deps.connections.close(ended.id, reason);
@@ -87,9 +99,8 @@ impl Sessions {
                 return;
             }
         }
-        if let Some(browser) = ended.browser.filter(|_| ended.node == self.deps.node) {
-            let wait = if reason == EndReason::IdleTimeout { CleanupWait::Deferred } else { CleanupWait::ForProfile };
-            self.save_and_clean_up(ended, browser, wait).await;
+        if let Some(browser) = ended.browser.filter(|_| self.is_own(ended)) {
+            self.save_and_clean_up(ended, browser, CleanupWait::after(reason)).await;
         } else {
             self.lost_with_its_node(ended).await;
         }
@@ -103,11 +114,17 @@ impl Sessions {
         }
     }
 
-    /// Like [`clean_up`](Self::clean_up), if this node runs the browser; other nodes clean up their own browsers.
-    pub(crate) async fn clean_up_own(&self, browser: BrowserId) -> Result<(), StoreError> {
-        if self.deps.browsers.find(browser).await?.is_some_and(|row| row.node == self.deps.node) {
-            self.clean_up(browser).await;
+    /// Cleans up ending browsers: those of this node at once, the others by their nodes, which are informed.
+    pub(crate) async fn clean_up_discarded(&self, browsers: Vec<BrowserId>) {
+        let mut others = BTreeSet::new();
+        for browser in browsers {
+            match self.deps.browsers.find(browser).await {
+                Ok(Some(row)) if row.node == self.deps.node => self.clean_up(browser).await,
+                Ok(Some(row)) => drop(others.insert(row.node)),
+                // The browser is stored as ending: the housekeeping retries failures.
+                Ok(None) | Err(_) => {}
+            }
         }
-        Ok(())
+        self.inform_of_ends(others).await;
     }
 }

@@ -73,12 +73,16 @@ impl Sessions {
 
     /// Finds sessions of this node that are unknown here because an answer of the store was lost. Active ones are
     /// watched from now on: they end with their idle timeout, or when their browser was missing for longer than a start
-    /// may take. Reservations that are older than that end, and so do sessions of partly deleted pools.
+    /// may take. Reservations that are older than that end, and so do sessions of partly deleted pools. Carries out the
+    /// ends that other nodes have stored.
     ///
     /// # Errors
     /// Returns the error of the store; the next call does the rest.
     pub async fn check(&self) -> Result<(), StoreError> {
+        // Read before the rows: a session that is watched afterwards has not ended.
+        let watched = self.deps.activity.watched();
         let all = self.deps.sessions.of_node(self.deps.node).await?;
+        self.carry_out_missing(&watched, &all).await?;
         let mut unsettled = Vec::new();
         for session in &all {
             match session.state {

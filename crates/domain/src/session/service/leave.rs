@@ -20,6 +20,13 @@ pub(super) enum CleanupWait {
     ForAll,
 }
 
+impl CleanupWait {
+    /// Returns what the end for this reason waits for.
+    pub(super) fn after(reason: EndReason) -> Self {
+        if reason == EndReason::IdleTimeout { Self::Deferred } else { Self::ForProfile }
+    }
+}
+
 impl Sessions {
     /// Returns the browsers of this node that are marked as ending: those of sessions that left data, those of deleted
     /// pools, those that another node marked, and those whose cleanup failed before.

@@ -6,6 +6,7 @@ mod errors;
 mod housekeeping;
 mod leave;
 mod location;
+mod peers;
 mod profile;
 mod update;
 
@@ -28,6 +29,7 @@ use crate::clock::{Clock, FirstSeen, IdSource, MonotonicClock};
 use crate::extension::ExtensionRepository;
 use crate::field::{InvalidInput, InvalidValue};
 use crate::ids::{BrowserId, NodeId, SessionId};
+use crate::node::Peers;
 use crate::page::{Listed, Page};
 use crate::profile::SessionProfiles;
 use crate::proxy::ProxyRouting;
@@ -59,6 +61,8 @@ pub struct SessionDeps {
     pub replays: SessionReplays,
     /// The spare browsers of the node.
     pub spares: Arc<dyn SpareBrowsers>,
+    /// The other nodes.
+    pub peers: Arc<dyn Peers>,
     /// The open connections to sessions.
     pub connections: Arc<dyn Connections>,
     /// The waker of the pool filler.
@@ -96,6 +100,11 @@ impl Sessions {
     #[must_use]
     pub fn activity(&self) -> &Activity {
         &self.deps.activity
+    }
+
+    /// Returns the other nodes.
+    pub(crate) fn peers(&self) -> &dyn Peers {
+        &*self.deps.peers
     }
 
     /// Returns what the operator sets for all browsers.

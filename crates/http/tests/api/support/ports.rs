@@ -2,6 +2,7 @@
 
 use std::{mem::take, sync::Arc, time::Duration};
 
+use casement_domain::node::NoPeers;
 use casement_domain::{
     NodeId,
     access::Access,
@@ -30,7 +31,7 @@ use casement_domain::{
     invocation::{InvocationDeps, Invocations, MockInvocationRepository},
     live_view::MockLiveDisplay,
     network::NoDeniedRequests,
-    pool::{Leases, MockPoolRepository, MockTicketNotifier, MockWaitQueue, PoolDeps, Pools},
+    pool::{Leases, MockPoolRepository, MockTicketNotifier, MockWaitQueue, PeerRequests, PoolDeps, Pools},
     process::{MockProcessMachine, Processes},
     profile::{
         MockProfileMachine, MockProfileReports, MockProfileRepository, ProfileDeps, ProfileVersions, Profiles,
@@ -196,6 +197,7 @@ impl Common {
             replays: SessionReplays::none(),
             proxies: routing.clone(),
             spares: Arc::new(take(&mut ports.spares)),
+            peers: Arc::new(NoPeers),
             connections: Arc::new(connections.clone()),
             pools: wake.clone(),
             activity: Activity::new(clock.clone(), clock.clone()),
@@ -390,6 +392,7 @@ impl Ports {
             access: Access::new(project_rows.clone()),
             projects: Projects::new(project_rows, clock.clone(), Arc::new(CountingIds::default())),
             pools: Pools::new(pool_deps.clone(), sessions.clone()),
+            peer_requests: PeerRequests::new(Leases::new(pool_deps.clone(), sessions.clone())),
             leases: Leases::new(pool_deps, sessions.clone()),
             sessions,
             audit: AuditLogs::new(Arc::new(self.audit), Arc::new(self.trail.clone())),
