@@ -52,7 +52,8 @@ impl NodeRepository for Nodes {
 
 impl Nodes {
     fn change(&self, id: NodeId, change: impl FnOnce(&mut StoredNode)) {
-        self.0.lock().iter_mut().filter(|stored| stored.node.id == id).for_each(|stored| change(stored));
+        let mut nodes = self.0.lock();
+        change(nodes.iter_mut().find(|stored| stored.node.id == id).expect("a node"));
     }
 }
 
@@ -80,7 +81,7 @@ impl Two {
     fn start(entrance: Ports, owner: Ports) -> Self {
         let nodes = Arc::new(Nodes::default());
         let trails = [entrance.trail.clone(), owner.trail.clone()];
-        let mut start = |id, ports: Ports| {
+        let start = |id, ports: Ports| {
             let (listener, identity) = (TcpListener::bind("127.0.0.1:0").unwrap(), identity());
             let cluster = ClusterEndpoint {
                 address: listener.local_addr().unwrap().to_string(),
@@ -158,7 +159,7 @@ async fn a_token_names_the_owner_so_that_the_entrance_reads_no_session() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_entrance_records_a_call_and_stores_its_intent() {
     let mut owner = ports();
-    owner.files.expect_change().returning(|_, _| Ok(()));
+    owner.files.expect_make_directory().returning(|_, _| Ok(()));
     let two = Two::start(ports(), owner);
     let body = r#"{"path":"/tmp/a"}"#;
     let path = format!("/browsers/{}/fs/create_directory", session_id(1));
