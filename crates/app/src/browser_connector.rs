@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use casement_agent_protocol::Channel as AgentChannel;
+use casement_blobs::Blobs;
 use casement_chromium::Engine;
 use casement_domain::BrowserId;
 use casement_domain::browser::EngineError;
@@ -54,12 +55,17 @@ fn dial_error(error: EngineError) -> ConnectorError {
 /// The readiness message of a nearly full disk.
 const DISK_IS_LOW: &str = "the disk is nearly full: telemetry, logs of apps and recordings are not stored";
 
+/// The readiness message of an object store that is away.
+const STORE_IS_AWAY: &str =
+    "the object store does not respond: profiles, extensions, replays and apps cannot be stored or read";
+
 /// The health of this node. It is ready while the database answers and spares can be started. A pool that cannot fill
 /// does not count: its configuration may be unusable.
 pub(crate) struct NodeHealth {
     pub(crate) database: Database,
     pub(crate) spares: Spares,
     pub(crate) disk: DiskWatch,
+    pub(crate) blobs: Blobs,
 }
 
 #[async_trait]
@@ -68,6 +74,11 @@ impl Health for NodeHealth {
         self.database.ping().await.map_err(|_| "the database does not answer".to_owned())?;
         if self.spares.failing() {
             return Err("no browser can be started here".to_owned());
+        }
+        if let Blobs::S3(blobs) = &self.blobs
+            && blobs.refuses().is_some()
+        {
+            return Ok(Readiness::Degraded(STORE_IS_AWAY));
         }
         Ok(if self.disk.is_low() { Readiness::Degraded(DISK_IS_LOW) } else { Readiness::Whole })
     }

@@ -1,33 +1,26 @@
-//! Wires extensions: their rows, their bytes in the data directory, their source for browsers and the web store.
+//! Wires extensions: their rows, their bytes in the blob store, their source for browsers and the web store.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use casement_blobs::{Inspector, LocalBlobs};
+use casement_blobs::Inspector;
 use casement_chromium::Engine;
+use casement_domain::blob::BlobStore;
 use casement_domain::extension::{ExtensionDeps, ExtensionFiles, ExtensionRepository, ExtensionSource, Extensions};
 use casement_domain::session::{Connections, Sessions};
 
 use crate::system::System;
 use crate::web_store::ChromeWebStore;
 
-/// The folder of the blobs in the data directory.
-const BLOBS: &str = "blobs";
-
-/// Returns the blob store of this node.
-pub(crate) fn blobs(data_dir: &Path) -> anyhow::Result<Arc<LocalBlobs>> {
-    Ok(Arc::new(LocalBlobs::open(&data_dir.join(BLOBS))?))
-}
-
 /// Returns the source of extensions for browsers that start.
-pub(crate) fn source(rows: Arc<dyn ExtensionRepository>, blobs: Arc<LocalBlobs>) -> Arc<dyn ExtensionSource> {
+pub(crate) fn source(rows: Arc<dyn ExtensionRepository>, blobs: Arc<dyn BlobStore>) -> Arc<dyn ExtensionSource> {
     Arc::new(ExtensionFiles::new(rows, blobs, Arc::new(System)))
 }
 
 /// Returns the use cases.
 pub(crate) fn use_cases(
     rows: Arc<dyn ExtensionRepository>,
-    blobs: Arc<LocalBlobs>,
+    blobs: Arc<dyn BlobStore>,
     data_dir: &Path,
     engine: &Engine,
     sessions: &Sessions,

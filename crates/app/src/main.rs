@@ -4,6 +4,8 @@ mod app_runtime;
 mod apps;
 mod audit_export;
 mod backup;
+mod blob_store;
+mod blobs_move;
 mod browser_connector;
 mod browser_policy;
 mod call_traces;
@@ -44,7 +46,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use casement_telemetry::traces::{self, RecordedTraces};
-use settings::{Command, CommandLine};
+use settings::{BlobsCommand, Command, CommandLine};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -129,6 +131,7 @@ async fn run(command: Command, traces: Option<RecordedTraces>) -> anyhow::Result
         Command::Serve(settings) => Box::pin(serve::run(*settings, traces)).await,
         Command::Keys(command) => keys::run(command).await,
         Command::Secrets(command) => secrets::run(command).await,
+        Command::Blobs(BlobsCommand::Move(settings)) => blobs_move::run(settings).await,
         Command::Doctor(settings) => doctor::run(settings).await,
         Command::Stop(settings) => stop::run(settings).await,
         Command::Backup(settings) => backup::create(settings).await,

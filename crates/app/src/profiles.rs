@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use casement_blobs::LocalBlobs;
 use casement_chromium::Engine;
 use casement_domain::audit::{AuditEntry, AuditService, AuditTrail, AuthStrategy};
+use casement_domain::blob::BlobStore;
 use casement_domain::profile::{
     ProfileDeps, ProfileReports, ProfileRepository, ProfileVersion, ProfileVersions, Profiles, Saved, SessionProfiles,
 };
@@ -17,7 +17,11 @@ use crate::system::System;
 use casement_sealing::{MasterKeys, SealedStreams};
 
 /// Returns the stored profiles.
-pub(crate) fn versions(rows: Arc<dyn ProfileRepository>, blobs: Arc<LocalBlobs>, keys: &MasterKeys) -> ProfileVersions {
+pub(crate) fn versions(
+    rows: Arc<dyn ProfileRepository>,
+    blobs: Arc<dyn BlobStore>,
+    keys: &MasterKeys,
+) -> ProfileVersions {
     ProfileVersions::new(rows, blobs, Arc::new(SealedStreams::new(keys.clone())), Arc::new(System))
 }
 

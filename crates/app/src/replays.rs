@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use casement_blobs::LocalBlobs;
 use casement_chromium::Engine;
+use casement_domain::blob::BlobStore;
 use casement_domain::replay::{ReplayArchive, ReplayDeps, ReplayLimits, ReplayRepository, SessionReplays};
 use casement_domain::session::CleanupWake;
 use tokio::sync::Notify;
@@ -32,7 +32,7 @@ impl CleanupWake for CleanupSignal {
 /// Returns the stored replays.
 pub(crate) fn archive(
     rows: Arc<dyn ReplayRepository>,
-    blobs: Arc<LocalBlobs>,
+    blobs: Arc<dyn BlobStore>,
     settings: &ServeSettings,
     disk: DiskWatch,
 ) -> ReplayArchive {

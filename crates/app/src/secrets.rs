@@ -21,7 +21,7 @@ use crate::proxies::{self, EgressProxyChecker};
 use crate::settings::SecretsCommand;
 use crate::store::Store;
 use crate::system::System;
-use crate::{credential_providers, credentials, extensions, profiles, telemetry_destinations};
+use crate::{blob_store, credential_providers, credentials, profiles, telemetry_destinations};
 use casement_sealing::MasterKeys;
 
 /// Runs the command. A server may run at the same time: it reads the new key by itself.
@@ -47,7 +47,7 @@ pub(crate) async fn run(command: SecretsCommand) -> anyhow::Result<()> {
             Proxies::DEFAULT_MAX,
         );
         let versions = Arc::new(PgProfiles::new(beside.store.database.clone()));
-        let states = profiles::versions(versions.clone(), extensions::blobs(&data_dir)?, &keys);
+        let states = profiles::versions(versions.clone(), blob_store::of_directory(&data_dir)?, &keys);
         let states = profiles::use_cases(states, Profiles::DEFAULT_MAX);
         let login_rows = Arc::new(PgCredentials::new(beside.store.database.clone()));
         let logins = credentials::use_cases(login_rows.clone(), &keys, Credentials::DEFAULT_MAX);

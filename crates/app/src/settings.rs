@@ -1,6 +1,7 @@
 //! The settings of the program: flags, variables of the same name, or a file.
 
 mod audit_export;
+mod blobs;
 mod browsers;
 mod cluster;
 mod keys;
@@ -16,6 +17,7 @@ use clap_complete::Shell;
 use secrecy::SecretString;
 
 pub(crate) use self::audit_export::AuditExportSettings;
+pub(crate) use self::blobs::{BlobSettings, BlobsCommand, MoveSettings, local_place};
 pub(crate) use self::browsers::machine_memory_mib;
 pub(crate) use self::cluster::ClusterSettings;
 pub(crate) use self::keys::KeysCommand;
@@ -149,6 +151,9 @@ pub(crate) enum Command {
     /// Manage the key under which secrets are sealed
     #[command(subcommand)]
     Secrets(SecretsCommand),
+    /// Manage the store of files: profiles, extensions, replays, apps
+    #[command(subcommand)]
+    Blobs(BlobsCommand),
     /// Check whether this host meets Casement's requirements, and print remedies
     Doctor(DoctorSettings),
     /// Stop the server; sessions continue and are adopted by its next start
@@ -163,7 +168,7 @@ pub(crate) enum Command {
     /// Restore a backup into a new data directory
     ///
     /// Checks the whole backup first. The data directory must be missing or empty, and so must be the database that
-    /// --database-url names. API keys, URLs and sealed values stay valid; the next start of the server ends the
+    /// --database-url names. The store that --blob-url names must not have the files of a database. API keys, URLs and sealed values stay valid; the next start of the server ends the
     /// sessions that ran when the backup was made.
     Restore(RestoreSettings),
     /// Print the OpenAPI document
@@ -262,6 +267,8 @@ pub(crate) struct BackupSettings {
     pub(crate) folder: PathBuf,
     #[command(flatten)]
     pub(crate) store: Store,
+    #[command(flatten)]
+    pub(crate) blobs: BlobSettings,
     /// The file whose first line is the passphrase, at least 12 characters [default: asked for on the terminal, else
     /// the first line of standard input]
     #[arg(long, value_name = "FILE", env = "CASEMENT_PASSPHRASE_FILE")]
@@ -275,6 +282,8 @@ pub(crate) struct RestoreSettings {
     pub(crate) folder: PathBuf,
     #[command(flatten)]
     pub(crate) store: Store,
+    #[command(flatten)]
+    pub(crate) blobs: BlobSettings,
     /// The file whose first line is the backup's passphrase [default: asked for on the terminal, else the first line
     /// of standard input]
     #[arg(long, value_name = "FILE", env = "CASEMENT_PASSPHRASE_FILE")]

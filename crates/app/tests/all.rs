@@ -16,6 +16,7 @@ mod all {
     mod audit_whole;
     mod backup;
     mod bad_database;
+    mod blobs;
     mod browser_crashes;
     mod clocks;
     mod command_line;

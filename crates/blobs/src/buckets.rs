@@ -1,7 +1,5 @@
 //! The buckets of the operator at an S3-compatible store, for the export of audit records.
 
-mod transport;
-
 use std::fmt;
 use std::time::Duration;
 
@@ -16,7 +14,7 @@ use tokio_rustls::rustls;
 use tracing::debug;
 use url::Url;
 
-use self::transport::{Connector, Seen};
+use crate::transport::{Connector, StoreFault};
 
 /// The timeout of one request. An object has some MiB at most.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -79,14 +77,16 @@ impl OperatorBuckets {
         if !offered.settings.buckets.contains(&target.bucket) {
             return Err(BucketFault::NotOffered);
         }
-        // Each request has a client of its own, which notes the response. They share the connections.
-        let (connector, seen) = offered.connector.noting();
-        let store = offered.settings.client(target, connector).map_err(|_| BucketFault::Other)?;
+        // Each target has a client of its own. They share the connections.
+        let store = offered.settings.client(target, offered.connector.clone()).map_err(|_| BucketFault::Other)?;
         let done = tokio::time::timeout(REQUEST_TIMEOUT, work(store)).await;
         let Err(error) = done.map_err(|_elapsed| BucketFault::Silent)? else { return Ok(()) };
-        let fault = seen.lock().take().map_or(BucketFault::Other, Seen::fault);
+        let fault = match StoreFault::of(&error) {
+            Some(StoreFault::Silent) => BucketFault::Unreachable,
+            Some(StoreFault::Refused { status, code }) => BucketFault::Refused { status, code },
+            None => BucketFault::Other,
+        };
         debug!(bucket = target.bucket, %fault, "a request to a bucket failed");
-        drop(error);
         Err(fault)
     }
 }

@@ -1,17 +1,17 @@
-//! Tests of blobs on a disk, and of buckets.
+//! Tests of blobs on a disk and in an S3-compatible store, and of buckets.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod all {
     mod buckets;
+    mod s3;
 }
-
-use std::time::Duration;
 
 use bytes::Bytes;
 use casement_blobs::LocalBlobs;
 use casement_domain::blob::{BlobError, BlobStore as _};
 use casement_domain::session_operation::{ByteStream, OperationError};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use time::Duration;
 
 fn bytes(parts: impl IntoIterator<Item = Result<Vec<u8>, OperationError>>) -> ByteStream {
     stream::iter(parts.into_iter().map(|part| part.map(Bytes::from)).collect::<Vec<_>>()).boxed()
@@ -65,7 +65,7 @@ async fn an_unfinished_blob_is_removed_after_a_long_time_without_writes() {
     for name in ["b#1", "b#27"] {
         std::fs::write(place.path().join("profiles/a").join(name), "half").unwrap();
     }
-    assert_eq!(blobs.clear_unfinished(Duration::from_secs(3600)).await.unwrap(), 0, "somebody may be writing it");
+    assert_eq!(blobs.clear_unfinished(Duration::hours(1)).await.unwrap(), 0, "somebody may be writing it");
     assert_eq!(blobs.clear_unfinished(Duration::ZERO).await.unwrap(), 2);
     assert_eq!(read(&blobs, "profiles/a/b").await, Some(b"kept".to_vec()));
 }

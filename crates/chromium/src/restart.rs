@@ -118,7 +118,10 @@ impl Engine {
         for id in wanted {
             let content = stored.archive(*id).await.map_err(|error| {
                 tracing::error!(browser = %launch.id, extension = %id, %error, "cannot read an extension");
-                failed(EngineFault::AgentError, "an extension cannot be read; the server's log says why")
+                match error {
+                    OperationError::Unavailable(why) => EngineError::Unavailable(shorten(why)),
+                    _ => failed(EngineFault::AgentError, "an extension cannot be read; the server's log says why"),
+                }
             })?;
             let content =
                 content.ok_or_else(|| EngineError::Extension(format!("extension {id} is no longer stored")))?;

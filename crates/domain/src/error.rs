@@ -42,6 +42,9 @@ pub enum UseCaseError<E = Infallible> {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Something else that the request needs does not respond. The request had no effect.
+    #[error("{0}")]
+    Unavailable(String),
     /// An error that is specific to the use case.
     #[error(transparent)]
     Specific(E),
@@ -131,6 +134,7 @@ impl<E> UseCaseError<E> {
             Self::InUse(error) => error.into(),
             Self::Seal(error) => error.into(),
             Self::Store(error) => error.into(),
+            Self::Unavailable(why) => UseCaseError::Unavailable(why),
             Self::Specific(error) => convert(error),
         }
     }

@@ -110,6 +110,8 @@ id!(/** The identifier of a profile version. */ ProfileVersionId);
 id!(/** The identifier of a browser and its sandbox; callers never see it. */ BrowserId);
 id!(/** The identifier of a pool. */ PoolId);
 id!(/** The identifier of a node. */ NodeId);
+id!(/** The identifier of a database, for the blob stores that belong to it. */ DatabaseId);
+id!(/** The identifier of a blob store: a directory, or a part of a bucket. */ BlobStoreId);
 id!(/** The identifier of a ticket in the wait queue of a pool. */ TicketId);
 
 #[cfg(test)]

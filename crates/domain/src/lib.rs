@@ -63,9 +63,9 @@ pub mod webmcp;
 pub use clock::{Clock, Entropy, FirstSeen, IdSource, MonotonicClock, MonotonicTime};
 pub use error::{InUse, NameTaken, NotFound, UseCaseError};
 pub use ids::{
-    ApiKeyId, AppVersionId, AuditDestinationId, AuditRecordId, AuthConnectionId, AuthFlowId, BadId, BrowserId,
-    CredentialId, CredentialProviderId, DeploymentId, ExtensionId, InvocationId, NodeId, NodeRunId, OrganizationId,
-    PoolId, ProcessId, ProfileId, ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId, TelemetryDestinationId,
-    TicketId, UserId,
+    ApiKeyId, AppVersionId, AuditDestinationId, AuditRecordId, AuthConnectionId, AuthFlowId, BadId, BlobStoreId,
+    BrowserId, CredentialId, CredentialProviderId, DatabaseId, DeploymentId, ExtensionId, InvocationId, NodeId,
+    NodeRunId, OrganizationId, PoolId, ProcessId, ProfileId, ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId,
+    TelemetryDestinationId, TicketId, UserId,
 };
 pub use store_error::{Replaced, StoreError};

@@ -95,6 +95,9 @@ pub enum OperationError {
         /// The timeout.
         seconds: u32,
     },
+    /// Something outside of the session that the operation needs does not respond.
+    #[error("{0}")]
+    Unavailable(String),
     /// The operation failed after it began; a part of it may have taken effect.
     #[error("{0}")]
     Failed(String),

@@ -77,6 +77,7 @@ impl<E: Into<ApiError>> From<UseCaseError<E>> for ApiError {
             UseCaseError::InUse(error) => error.into(),
             UseCaseError::Seal(error) => Self::internal(error),
             UseCaseError::Store(error) => error.into(),
+            UseCaseError::Unavailable(why) => Self::new(Code::Unavailable, why),
             UseCaseError::Specific(error) => error.into(),
         }
     }
@@ -129,6 +130,7 @@ impl From<EngineError> for ApiError {
             EngineError::Extension(why) => {
                 InvalidInput::of("extensions", InvalidValue::new(FieldCode::NotAllowed, why)).into()
             }
+            EngineError::Unavailable(why) => Self::new(Code::Unavailable, why),
             EngineError::Location(why) => Self::new(Code::NotSupported, format!("location: {why}")),
             EngineError::Timeout { .. } => {
                 let message = error.to_string();
@@ -167,6 +169,7 @@ impl From<OperationError> for ApiError {
             OperationError::Broken(_) => Code::BadRequest,
             OperationError::Stalled { .. } => Code::RequestTimeout,
             OperationError::Timeout { .. } => Code::Timeout,
+            OperationError::Unavailable(_) => Code::Unavailable,
             OperationError::Failed(_) => Code::Internal,
         };
         Self::new(code, error.to_string())
@@ -268,6 +271,7 @@ impl From<BlobError> for ApiError {
     fn from(error: BlobError) -> Self {
         match error {
             BlobError::Content(error) => error.into(),
+            BlobError::Unavailable(why) => Self::new(Code::Unavailable, why),
             BlobError::Store(_) => {
                 Self::new(Code::Unavailable, "stored files cannot be reached; nothing was done").caused_by(error)
             }
@@ -277,7 +281,10 @@ impl From<BlobError> for ApiError {
 
 impl From<ProfileUnavailable> for ApiError {
     fn from(ProfileUnavailable(error): ProfileUnavailable) -> Self {
-        Self::new(Code::Unavailable, "what was saved cannot be reached").caused_by(error)
+        match error {
+            BlobError::Unavailable(why) => Self::new(Code::Unavailable, why),
+            other => Self::new(Code::Unavailable, "what was saved cannot be reached").caused_by(other),
+        }
     }
 }
 

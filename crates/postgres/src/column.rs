@@ -97,6 +97,8 @@ ids!(
     ExtensionId,
     InvocationId,
     NodeId,
+    DatabaseId,
+    BlobStoreId,
     NodeRunId,
     OrganizationId,
     PoolId,

@@ -112,6 +112,15 @@ diesel::table! {
 }
 
 diesel::table! {
+    blob_stores (database_id) {
+        database_id -> Uuid,
+        is_only -> Bool,
+        store_id -> Nullable<Uuid>,
+        location -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
     nodes (id) {
         id -> Uuid,
         host -> Text,
@@ -625,6 +634,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     audit_records_marks,
     browser_pools,
     sessions,
+    blob_stores,
     browsers,
     pool_waiters,
     extensions,

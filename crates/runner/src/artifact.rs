@@ -113,12 +113,13 @@ impl Artifacts {
         Ok(directory_of)
     }
 
-    /// Returns true if the artifact exists, on this node or in the store.
+    /// Returns true if the artifact is in the store, from which every node can unpack it.
     pub(crate) async fn exists(&self, name: &str) -> Result<bool, ArtifactError> {
-        Ok(self.directory.join(name).is_dir() || self.blobs.get(&Deployment::artifact_blob(name)).await?.is_some())
+        Ok(self.blobs.find(&Deployment::artifact_blob(name)).await?.is_some())
     }
 
-    /// Returns the artifacts on this node and in the store, with the time of each: the earlier one of both.
+    /// Returns the artifacts on this node and in the store, with the time of each: the later one of both, because
+    /// another node may have built an artifact anew that is still unpacked here.
     pub(crate) async fn list_all(&self) -> Result<Vec<(String, OffsetDateTime)>, ArtifactError> {
         let directory = self.directory.clone();
         let mut list_all =
@@ -126,7 +127,7 @@ impl Artifacts {
         for (key, since) in self.blobs.list(Deployment::ARTIFACT_BLOBS).await? {
             let Some(name) = key.strip_prefix(Deployment::ARTIFACT_BLOBS) else { continue };
             let known = list_all.entry(name.to_owned()).or_insert(since);
-            *known = since.min(*known);
+            *known = since.max(*known);
         }
         Ok(list_all.into_iter().collect())
     }
@@ -272,6 +273,7 @@ fn plain_path(path: &Path) -> io::Result<&Path> {
 
 #[cfg(test)]
 mod tests {
+    use casement_domain::blob::BlobInfo;
     use casement_domain::session_operation::ByteStream;
 
     use super::*;
@@ -316,12 +318,20 @@ mod tests {
             Ok(None)
         }
 
+        async fn find(&self, _: &str) -> Result<Option<BlobInfo>, BlobError> {
+            Ok(None)
+        }
+
         async fn delete(&self, _: &str) -> Result<(), BlobError> {
             Ok(())
         }
 
         async fn list(&self, _: &str) -> Result<Vec<(String, OffsetDateTime)>, BlobError> {
             Ok(Vec::new())
+        }
+
+        async fn clear_unfinished(&self, _: time::Duration) -> Result<usize, BlobError> {
+            Ok(0)
         }
     }
 

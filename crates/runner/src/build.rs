@@ -136,6 +136,10 @@ impl AppBuilder {
             }
         }
         let apps = self.load(&artifact, &entrypoint, &build.environment, build_log).await?;
+        // Another node deletes an artifact that no deployment has named for long, and does not know of this build.
+        if !self.artifacts.exists(&artifact).await.map_err(internal_error)? {
+            return Err(internal_error("what an earlier build left was deleted meanwhile; deploy it once more"));
+        }
         Ok(Built { source_checksum: checksum, apps, artifact })
     }
 

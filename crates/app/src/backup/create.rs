@@ -9,9 +9,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
-use casement_blobs::LocalBlobs;
-use casement_domain::blob::BlobStore as _;
-use casement_postgres::{DumpPrograms, Snapshot, knows_schema};
+use casement_blobs::Blobs;
+use casement_domain::blob::BlobStore;
+use casement_postgres::{DumpPrograms, PgBlobStore, Snapshot, knows_schema};
 
 use super::folder::Target;
 use super::manifest::{Manifest, Part, is_safe};
@@ -19,8 +19,8 @@ use super::part::{PartWriter, create_file};
 use super::progress::{Progress, print};
 use super::secret_files::SecretFiles;
 use super::{BLOBS, DUMP, MANIFEST, SECRETS, passphrase, size, until_interrupted};
+use crate::blob_store;
 use crate::data_dir::{self, MASTER_KEY};
-use crate::extensions;
 use crate::serve::no_core_dumps;
 use crate::settings::{BackupSettings, Store as StoreSettings};
 use crate::store::{CLUSTER, Store};
@@ -40,8 +40,11 @@ pub(crate) async fn run(settings: BackupSettings) -> anyhow::Result<()> {
     let beside = Store::open_unchanged(&settings.store).await?;
     let written = until_interrupted(async {
         let folder = target.create()?;
-        let backup =
-            Backup { folder: folder.temporary_path(), data_dir: &data_dir, store: &beside.store, programs: &programs };
+        let blobs = blob_store::open(&settings.blobs, &data_dir)?;
+        let record = PgBlobStore::new(beside.store.database.clone()).find().await?;
+        blob_store::ensure_recorded(&blobs, record.as_ref()).await?;
+        let (folder_path, store) = (folder.temporary_path(), &beside.store);
+        let backup = Backup { folder: folder_path, data_dir: &data_dir, blobs, store, programs: &programs };
         let (manifest, secrets) = backup.write().await?;
         let text = manifest.text()?;
         create_file(folder.temporary_path(), MANIFEST)?.write_all(&text)?;
@@ -69,6 +72,7 @@ fn programs(store: &StoreSettings, data_dir: &Path) -> anyhow::Result<DumpProgra
 struct Backup<'a> {
     folder: &'a Path,
     data_dir: &'a Path,
+    blobs: Blobs,
     store: &'a Store,
     programs: &'a DumpPrograms,
 }
@@ -76,11 +80,11 @@ struct Backup<'a> {
 impl Backup<'_> {
     /// Writes all parts.
     async fn write(&self) -> anyhow::Result<(Manifest, SecretFiles)> {
-        let blobs = extensions::blobs(self.data_dir)?;
+        let blobs = self.blobs.port();
         let mut progress = Progress::begin("copying blobs");
         let mut parts = Vec::new();
-        self.copy_new(&blobs, &mut parts, &mut progress).await?;
-        let (snapshot, secrets) = self.snapshot(&blobs, &mut parts, &mut progress).await?;
+        self.copy_new(&*blobs, &mut parts, &mut progress).await?;
+        let (snapshot, secrets) = self.snapshot(&*blobs, &mut parts, &mut progress).await?;
         let schema = snapshot.schema().await?;
         ensure!(knows_schema(&schema), "a later casement has used the database (migration {schema}): use that one");
         let mut progress = Progress::begin("dumping the database");
@@ -94,7 +98,7 @@ impl Backup<'_> {
     /// Takes a snapshot of which all blobs are copied, and reads the keys that open it.
     async fn snapshot(
         &self,
-        blobs: &LocalBlobs,
+        blobs: &dyn BlobStore,
         parts: &mut Vec<Part>,
         progress: &mut Progress,
     ) -> anyhow::Result<(Snapshot, SecretFiles)> {
@@ -109,7 +113,10 @@ impl Backup<'_> {
             // What two snapshots miss was not deleted by a running server: it is missing in the installation.
             if missing_before.as_ref().is_some_and(|before| missing.is_subset(before)) || missing.is_empty() {
                 for key in &missing {
-                    print(&format!("warning: the blob {key} is missing in the data directory, and so in the backup"));
+                    print(&format!(
+                        "warning: the blob {key} is missing in {}, and so in the backup",
+                        self.blobs.location()
+                    ));
                 }
                 return Ok((snapshot, secrets));
             }
@@ -119,13 +126,18 @@ impl Backup<'_> {
     }
 
     /// Copies the blobs that are not in `parts` yet.
-    async fn copy_new(&self, blobs: &LocalBlobs, parts: &mut Vec<Part>, progress: &mut Progress) -> anyhow::Result<()> {
+    async fn copy_new(
+        &self,
+        blobs: &dyn BlobStore,
+        parts: &mut Vec<Part>,
+        progress: &mut Progress,
+    ) -> anyhow::Result<()> {
         let copied: BTreeSet<String> = parts.iter().filter_map(Part::blob).map(str::to_owned).collect();
         for (key, _) in blobs.list("").await? {
             if copied.contains(&key) {
                 continue;
             }
-            ensure!(is_safe(&key), "the data directory has a blob with an impossible name");
+            ensure!(is_safe(&key), "{} has a blob with an impossible name", self.blobs.location());
             // A blob that is deleted by now is either of no row, or found missing later.
             let Some(content) = blobs.get(&key).await? else { continue };
             let writer = PartWriter::create(self.folder, format!("{BLOBS}{key}"), progress)?;

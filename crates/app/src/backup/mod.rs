@@ -9,7 +9,7 @@ mod folder;
 mod manifest;
 mod part;
 mod passphrase;
-mod progress;
+pub(crate) mod progress;
 mod restore;
 mod secret_files;
 
@@ -28,7 +28,7 @@ const DUMP: &str = "database.dump";
 const BLOBS: &str = "blobs/";
 
 /// Runs `work` until it is done or a signal asks this process to end.
-async fn until_interrupted<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+pub(crate) async fn until_interrupted<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
         done = work => done,
@@ -38,7 +38,7 @@ async fn until_interrupted<T>(work: impl Future<Output = anyhow::Result<T>>) -> 
 }
 
 /// Returns a size for people.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} bytes"),
         1024..1_048_576 => format!("{} KiB", bytes >> 10),

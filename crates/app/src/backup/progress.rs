@@ -11,7 +11,7 @@ use crate::system::System;
 const INTERVAL: Duration = Duration::seconds(5);
 
 /// One step of a command.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     step: &'static str,
     bytes: u64,
     next: MonotonicTime,
@@ -19,18 +19,18 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Begins a step and prints it.
-    pub(super) fn begin(step: &'static str) -> Self {
+    pub(crate) fn begin(step: &'static str) -> Self {
         print(step);
         Self::new(step)
     }
 
     /// Begins a step without printing it.
-    pub(super) fn new(step: &'static str) -> Self {
+    pub(crate) fn new(step: &'static str) -> Self {
         Self { step, bytes: 0, next: next() }
     }
 
     /// Counts bytes, and prints their number at most every five seconds.
-    pub(super) fn add(&mut self, bytes: usize) {
+    pub(crate) fn add(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         if System.monotonic_now() >= self.next {
             print(&format!("{}: {}", self.step, size(self.bytes)));
@@ -44,6 +44,6 @@ fn next() -> MonotonicTime {
 }
 
 /// Prints a line; a closed standard error does not end the command.
-pub(super) fn print(line: &str) {
+pub(crate) fn print(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

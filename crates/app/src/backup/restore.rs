@@ -7,19 +7,24 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use casement_domain::blob::BlobStore as _;
-use casement_postgres::{Cluster, ClusterConfig, DatabaseConfig, DumpPrograms, database_is_empty, migrate};
+use casement_blobs::Blobs;
+use casement_domain::DatabaseId;
+use casement_postgres::{
+    Cluster, ClusterConfig, Database as Connections, DatabaseConfig, DumpPrograms, PgBlobStore, database_is_empty,
+    migrate,
+};
 
 use super::manifest::Manifest;
 use super::part::{content, open_file, verify};
 use super::progress::{Progress, print};
 use super::secret_files::{MAX_SEALED_BYTES, SecretFiles};
 use super::{DUMP, SECRETS, passphrase, size, until_interrupted};
+use crate::blob_store;
 use crate::data_dir::{self, DataDir, MASTER_KEY};
-use crate::extensions;
 use crate::serve::no_core_dumps;
-use crate::settings::RestoreSettings;
+use crate::settings::{BlobSettings, RestoreSettings};
 use crate::store::CLUSTER;
+use crate::system::System;
 
 /// Runs the command.
 pub(crate) async fn run(settings: RestoreSettings) -> anyhow::Result<()> {
@@ -33,7 +38,12 @@ pub(crate) async fn run(settings: RestoreSettings) -> anyhow::Result<()> {
     };
     let passphrase = passphrase::read(settings.passphrase_file.as_deref(), false)?;
     let secrets = SecretFiles::open(&passphrase, &text, &sealed(&folder)?)?;
-    let backup = Backup { folder, manifest, secrets };
+    let (s3, blob_settings) = (settings.blobs.blob_url.is_some(), settings.blobs);
+    if s3 {
+        // A directory is new, as the data directory is.
+        ensure_unused(&blob_store::open(&blob_settings, &path)?).await?;
+    }
+    let backup = Backup { folder, manifest, secrets, blob_settings };
     until_interrupted(backup.verify()).await?;
 
     let data_dir = DataDir::take_for_restore(path)?;
@@ -97,10 +107,32 @@ impl Database {
     }
 }
 
+/// Refuses a store that has the blobs of a database.
+async fn ensure_unused(blobs: &Blobs) -> anyhow::Result<()> {
+    let mark = blob_store::read_mark(blobs).await?;
+    let location = blobs.location();
+    ensure!(mark.is_none(), "{location} has the stored files of a database: a backup is restored into another store");
+    Ok(())
+}
+
+/// Marks the store for the restored database, and records it there.
+async fn record(blobs: &Blobs, config: &DatabaseConfig) -> anyhow::Result<()> {
+    let connections = Connections::new(config);
+    let rows = PgBlobStore::new(connections.clone());
+    let record = rows.read(DatabaseId::mint(&System)).await?;
+    let mark = blob_store::new_mark(blobs, record.database).await?.context("the store has lost what was written")?;
+    let (heartbeat, location) = (rows.last_heartbeat().await?, blobs.location());
+    let is_recorded = rows.replace(record.store, (mark.store, &location), heartbeat).await?;
+    connections.close();
+    ensure!(is_recorded && mark.database == record.database, "a server has used {location} or the database meanwhile");
+    Ok(())
+}
+
 struct Backup {
     folder: PathBuf,
     manifest: Manifest,
     secrets: SecretFiles,
+    blob_settings: BlobSettings,
 }
 
 impl Backup {
@@ -120,10 +152,13 @@ impl Backup {
         };
         let migrations = until_interrupted(async {
             self.secrets.write(data_dir.path())?;
-            self.restore_blobs(data_dir.path()).await?;
+            let blobs = blob_store::open(&self.blob_settings, data_dir.path())?;
+            self.restore_blobs(&blobs).await?;
             print("restoring the database");
             database.programs.restore(&database.config, open_file(&self.folder, DUMP)?).await?;
-            migrate(&database.config).await.context("cannot bring the database schema up to date")
+            let migrations = migrate(&database.config).await.context("cannot bring the database schema up to date")?;
+            record(&blobs, &database.config).await?;
+            Ok(migrations)
         })
         .await?;
         if let Some(cluster) = database.private {
@@ -132,8 +167,8 @@ impl Backup {
         Ok(migrations.len())
     }
 
-    async fn restore_blobs(&self, data_dir: &Path) -> anyhow::Result<()> {
-        let blobs = extensions::blobs(data_dir)?;
+    async fn restore_blobs(&self, blobs: &Blobs) -> anyhow::Result<()> {
+        let blobs = blobs.port();
         print("restoring blobs");
         for part in self.manifest.blobs() {
             let key = part.blob().context("a part is no blob")?;

@@ -5,29 +5,48 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_domain::BrowserId;
+use casement_domain::backoff::Backoff;
 use casement_domain::session::Sessions;
+use casement_domain::{BrowserId, MonotonicClock as _, MonotonicTime};
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::Job;
 use crate::replays::CleanupSignal;
+use crate::system::System;
 
 /// The maximum number of browsers that are removed at the same time.
 const MAX_PARALLEL: usize = 8;
+/// The pauses between attempts to save what is left in one browser: while the object store is away, each attempt fails.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 pub(crate) struct BrowserCleanup {
     sessions: Sessions,
     ended: CleanupSignal,
     tasks: JoinSet<()>,
     browsers: HashMap<Id, BrowserId>,
+    /// The earliest time of the next attempt for each browser.
+    attempts: HashMap<BrowserId, (Backoff, MonotonicTime)>,
 }
 
 impl BrowserCleanup {
     /// `ended` signals that a session has ended and its browser must be removed.
     pub(crate) fn new(sessions: Sessions, ended: CleanupSignal) -> Self {
-        Self { sessions, ended, tasks: JoinSet::new(), browsers: HashMap::new() }
+        Self { sessions, ended, tasks: JoinSet::new(), browsers: HashMap::new(), attempts: HashMap::new() }
+    }
+
+    /// Returns whether another attempt for the browser is due, and begins its pause.
+    fn is_due(&mut self, browser: BrowserId) -> bool {
+        let now = System.monotonic_now();
+        let first = || (Backoff::new(FIRST_PAUSE, MAX_PAUSE), now);
+        let (backoff, next) = self.attempts.entry(browser).or_insert_with(first);
+        if now < *next {
+            return false;
+        }
+        *next = now + backoff.next_pause().try_into().unwrap_or(time::Duration::MAX);
+        true
     }
 
     fn is_full(&self) -> bool {
@@ -64,11 +83,17 @@ impl Job for BrowserCleanup {
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
-        for browser in self.sessions.pending_cleanup().await? {
+        let pending = self.sessions.pending_cleanup().await?;
+        metrics::gauge!("casement_browsers_pending_removal").set(pending.len() as f64);
+        self.attempts.retain(|id, _| pending.iter().any(|browser| browser.id == *id));
+        for browser in pending {
             if self.is_full() {
                 break;
             }
             if self.browsers.values().any(|other| *other == browser.id) {
+                continue;
+            }
+            if !self.is_due(browser.id) {
                 continue;
             }
             let (id, sessions) = (browser.id, self.sessions.clone());

@@ -69,6 +69,7 @@ fn reason_code(error: &EngineError) -> &'static str {
         EngineError::Waits(_) => "waits",
         EngineError::Extension(_) => "extension",
         EngineError::Profile(_) => "profile",
+        EngineError::Unavailable(_) => "unavailable",
         EngineError::Location(_) => "location",
     }
 }

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_blobs::LocalBlobs;
+use casement_domain::blob::BlobStore;
 use casement_domain::profile::Profiles;
 use tokio_util::sync::CancellationToken;
 
 use super::Job;
 
-/// The age from which an unfinished blob is deleted. No upload takes longer.
-const UNFINISHED_MAX_AGE: Duration = Duration::from_secs(3600);
+/// The age from which an unfinished blob is deleted. No upload pauses longer.
+const UNFINISHED_MAX_AGE: time::Duration = time::Duration::hours(1);
 
 pub(crate) struct ProfileCleanup {
     pub(crate) profiles: Profiles,
-    pub(crate) blobs: Arc<LocalBlobs>,
+    pub(crate) blobs: Arc<dyn BlobStore>,
 }
 
 #[async_trait]

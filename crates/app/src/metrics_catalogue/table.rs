@@ -94,6 +94,13 @@ const SESSIONS: &[Metric] = &[
         &[],
         "Counts profiles whose changes in a session are lost.",
     ),
+    metric(
+        Kind::Gauge,
+        "casement_browsers_pending_removal",
+        "browsers",
+        &[],
+        "Shows the browsers of ended sessions that are kept until their profile, replays and events are saved.",
+    ),
 ];
 
 const POOLS: &[Metric] = &[
@@ -148,6 +155,7 @@ const BLOCK_REASONS: &[&str] = &[
     "waits",
     "extension",
     "profile",
+    "unavailable",
     "location",
 ];
 
@@ -435,6 +443,14 @@ const STORAGE: &[Metric] = &[
         &[],
         "Is 1 while a disk has less free space than its reserve, so that telemetry, logs of apps and replays are not \
          stored; 0 otherwise.",
+    ),
+    metric(
+        Kind::Gauge,
+        "casement_blob_store_up",
+        "1",
+        &[],
+        "Is 1 while the object store responds, and 0 while what needs it is refused; missing if files are in the data \
+         directory.",
     ),
     metric(
         Kind::Gauge,

@@ -6,6 +6,7 @@ use casement_chromium::EngineEvent;
 use casement_domain::PoolId;
 use casement_domain::node::NodeWatch;
 use casement_domain::pool::{PeerRequests, PoolFiller};
+use casement_postgres::PgBlobStore;
 use casement_telemetry::audit_export::AuditExporter;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::runtime::Handle;
@@ -18,10 +19,10 @@ use super::sessions::SessionServices;
 use super::use_cases::UseCases;
 use crate::apps::ChangeFeed;
 use crate::jobs::{
-    AppJobs, AuditCompleteness, AuditExportJob, AuditRetention, AuthNotifications, BrowserCleanup, BrowserEvents,
-    DiskJob, ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks, LoginFlows, LoginRetention, LostNodes,
-    MetricsUpkeep, PoolFillJob, PoolMetrics, ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup, SpareFilling,
-    StartSlots, TelemetryRetention, TicketNotifications, UncertainWrites, spawn,
+    AppJobs, AuditCompleteness, AuditExportJob, AuditRetention, AuthNotifications, BlobWatch, BrowserCleanup,
+    BrowserEvents, DiskJob, ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks, LoginFlows, LoginRetention,
+    LostNodes, MetricsUpkeep, PoolFillJob, PoolMetrics, ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup,
+    SpareFilling, StartSlots, TelemetryRetention, TicketNotifications, UncertainWrites, spawn,
 };
 use crate::proxies;
 use crate::settings::ServeSettings;
@@ -64,6 +65,11 @@ impl BackgroundJobs {
         let export = cases.audit_export.deps;
         jobs.start(AuditExportJob { interval: export.interval, exporter: AuditExporter::new(export) });
         jobs.start(ProxyChecks { proxies: cases.proxies });
+        let (blobs, mark) = (&infrastructure.blob_store, infrastructure.blob_mark);
+        let blob_rows = PgBlobStore::new(store.database.clone());
+        if let Some(watch) = BlobWatch::new(blobs, blob_rows, infrastructure.data_dir.clone(), mark) {
+            jobs.start(watch);
+        }
         jobs.start(DiskJob::new(infrastructure.disk.clone(), infrastructure.rows.storage_usage.clone()));
         let upkeep = MetricsUpkeep {
             metrics,

@@ -1,12 +1,14 @@
 //! The infrastructure of a server: the engine, the stores and the egress.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use casement_agent_protocol::telemetry::Addresses;
-use casement_blobs::LocalBlobs;
+use casement_blobs::Blobs;
 use casement_chromium::{Engine, EngineConfig, check_script_runner};
+use casement_domain::blob::{BlobStore, StoreMark};
 use casement_domain::node::{Epoch, NoPeers, Node, NodeRepository, Peers};
 use casement_domain::profile::ProfileVersions;
 use casement_domain::proxy::{ProxyGateways, ProxyRouting};
@@ -16,6 +18,7 @@ use casement_domain::storage::StorageBounds;
 use casement_domain::{Clock as _, NodeId, StoreError};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Cluster, NodeCalls};
+use casement_postgres::PgBlobStore;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 use url::Url;
@@ -29,7 +32,7 @@ use crate::egress::SandboxEgress;
 use crate::settings::{ServeSettings, TelemetryUrls, machine_memory_mib};
 use crate::store::Store;
 use crate::system::System;
-use crate::{app_runtime, extensions, profiles, proxies, replays};
+use crate::{app_runtime, blob_store, extensions, profiles, proxies, replays};
 use casement_sealing::MasterKeys;
 
 /// The memory of an idle session, for the number of sessions for which a node has room.
@@ -41,6 +44,7 @@ pub(super) struct Infrastructure {
     pub(super) cluster: Option<Cluster>,
     /// The other nodes of the database.
     pub(super) peers: Arc<dyn Peers>,
+    pub(super) data_dir: PathBuf,
     pub(super) public_url: Url,
     pub(super) rows: Repositories,
     pub(super) disk: DiskWatch,
@@ -49,7 +53,10 @@ pub(super) struct Infrastructure {
     pub(super) upstreams: Arc<ProxyGateways>,
     pub(super) routing: ProxyRouting,
     pub(super) engine: Engine,
-    pub(super) blobs: Arc<LocalBlobs>,
+    pub(super) blobs: Arc<dyn BlobStore>,
+    pub(super) blob_store: Blobs,
+    /// The mark of the blob store; `None` if the store does not respond.
+    pub(super) blob_mark: Option<StoreMark>,
     pub(super) profiles: ProfileVersions,
     pub(super) replays: ReplayArchive,
     pub(super) machines: AppRuntime,
@@ -72,7 +79,11 @@ impl Infrastructure {
         let disk = DiskWatch::new(data_dir.path(), settings.storage.disk_reserve());
         let bounds = StorageBounds { node, budgets: settings.storage.budgets(), disk: Arc::new(disk.clone()) };
         let rows = Repositories::new(store, &bounds);
+        // A server that is refused is never announced, so that no other node counts on it.
+        let blob_rows = PgBlobStore::new(store.database.clone());
+        let (blob_store, blob_mark) = blob_store::open_for_server(&settings.blobs, data_dir.path(), &blob_rows).await?;
         let epoch = announce_node(&*rows.nodes, node, local, listener).await?;
+        blob_store::ensure_not_moved(&blob_rows, blob_mark.as_ref()).await?;
         let cluster = listener.map(|listener| Cluster::new(node, epoch, listener.identity.clone(), rows.nodes.clone()));
         let peers: Arc<dyn Peers> = match &cluster {
             Some(cluster) => Arc::new(NodeCalls::new(cluster.clone())),
@@ -86,7 +97,7 @@ impl Infrastructure {
         let routing = ProxyRouting::new(rows.proxies.clone(), sealer, sandbox_egress.clone(), upstreams.clone())
             .with_lent_hosts(settings.egress_lend.iter().cloned().collect());
         let engine = engine(settings, data_dir, sandbox_egress.clone()).await?;
-        let blobs = extensions::blobs(data_dir.path())?;
+        let blobs = blob_store.port();
         let engine = engine.with_extensions(extensions::source(rows.extensions.clone(), blobs.clone()));
         let profiles = profiles::versions(rows.profiles.clone(), blobs.clone(), &keys);
         let engine = engine.with_profiles(Arc::new(profiles.clone()));
@@ -100,6 +111,7 @@ impl Infrastructure {
             node,
             cluster,
             peers,
+            data_dir: data_dir.path().to_owned(),
             public_url,
             rows,
             disk,
@@ -109,6 +121,8 @@ impl Infrastructure {
             routing,
             engine,
             blobs,
+            blob_store,
+            blob_mark,
             profiles,
             replays,
             machines,

@@ -190,6 +190,7 @@ impl UseCases {
                 database: store.database.clone(),
                 spares: services.spares.clone(),
                 disk: infrastructure.disk.clone(),
+                blobs: infrastructure.blob_store.clone(),
             }),
             metrics: rendered(metrics.clone(), services.figures.clone()),
             pool_status: Arc::new(services.figures.clone()),

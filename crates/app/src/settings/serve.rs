@@ -23,6 +23,7 @@ use url::Url;
 
 use super::DataDir;
 use super::audit_export::AuditExportSettings;
+use super::blobs::BlobSettings;
 use super::browsers::BrowserSettings;
 use super::cluster::ClusterSettings;
 use super::values::{
@@ -41,6 +42,8 @@ pub(crate) struct ServeSettings {
     /// The URL of a PostgreSQL server [default: a private one in the data directory]
     #[arg(long, value_name = "URL", env = "CASEMENT_DATABASE_URL", hide_env_values = true)]
     pub(crate) database_url: Option<String>,
+    #[command(flatten)]
+    pub(crate) blobs: BlobSettings,
     /// The file with the certificate chain of this server in PEM form, for HTTPS; read again when it changes [default:
     /// plain HTTP]
     #[arg(long, value_name = "FILE", env = "CASEMENT_TLS_CERT")]

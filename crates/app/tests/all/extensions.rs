@@ -164,7 +164,7 @@ fn hostile_archives_are_refused_before_anything_is_stored() -> anyhow::Result<()
     }
     assert_eq!(server.get("/extensions?name=hostile")?.json()?, json!([]));
     let stored = std::fs::read_dir(server.data_dir().join("blobs")).into_iter().flatten().flatten();
-    let folders = ["artifacts", "deployments", "extensions", "profiles", "replays"];
+    let folders = ["artifacts", "deployments", "extensions", "profiles", "replays", "store-id"];
     let stored: Vec<_> =
         stored.map(|entry| entry.file_name()).filter(|name| !folders.iter().any(|folder| name == folder)).collect();
     ensure!(stored.is_empty(), "only the folders of what is kept are there: {stored:?}");

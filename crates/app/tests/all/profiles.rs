@@ -271,7 +271,11 @@ fn stored_files(server: &Server) -> Vec<PathBuf> {
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            if entry.path().is_dir() { folders.push(entry.path()) } else { files.push(entry.path()) }
+            match entry.path() {
+                path if path.is_dir() => folders.push(path),
+                path if path.ends_with("store-id") => {}
+                path => files.push(path),
+            }
         }
     }
     files

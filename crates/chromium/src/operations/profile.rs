@@ -42,6 +42,7 @@ impl ProfileMachine for Engine {
         let _turn = running.changing.lock().await;
         upload_profile(&running.agent, archive).await.map_err(|fault| match fault {
             LoadProfileError::Unusable(why) => OperationError::Engine(EngineError::Profile(why)),
+            LoadProfileError::Unavailable(why) => OperationError::Engine(EngineError::Unavailable(why)),
             LoadProfileError::Failed(error) => operation_error(&running, &error),
         })?;
         let request = RestartRequest { profile: true, ..RestartRequest::default() };
@@ -61,7 +62,10 @@ impl Engine {
         let source = self.0.profiles.get().ok_or_else(no_source)?;
         let archive = source.archive(profile).await.map_err(|error| {
             tracing::error!(browser = %launch.id, profile = %profile.id, %error, "cannot read a profile");
-            EngineError::Profile(shorten(error.to_string()))
+            match error {
+                OperationError::Unavailable(why) => EngineError::Unavailable(shorten(why)),
+                other => EngineError::Profile(shorten(other.to_string())),
+            }
         })?;
         let Some(archive) = archive else { return Ok(false) };
         let uploaded = upload_profile(agent, archive).await.map(|()| true);
@@ -70,6 +74,7 @@ impl Engine {
                 tracing::error!(browser = %launch.id, profile = %profile.id, why, "a profile is invalid");
                 EngineError::Profile(why)
             }
+            LoadProfileError::Unavailable(why) => EngineError::Unavailable(why),
             LoadProfileError::Failed(error) => crate::fault::call(launch.id, Condition::Alive, &error),
         })
     }
@@ -79,6 +84,8 @@ impl Engine {
 enum LoadProfileError {
     /// The archive is truncated, altered, too large, or not a profile.
     Unusable(String),
+    /// The store does not respond any more.
+    Unavailable(String),
     Failed(ClientError),
 }
 
@@ -87,8 +94,10 @@ async fn upload_profile(agent: &AgentClient, archive: ByteStream) -> Result<(), 
     let uploaded =
         timeout(TRANSFER_TIMEOUT, agent.upload::<serde_json::Value>(LOAD, &(), content, UNPACK_TIMEOUT)).await;
     let Err(error) = uploaded.unwrap_or(Err(ClientError::Timeout(TRANSFER_TIMEOUT))) else { return Ok(()) };
-    if let Some(fault) = noted.fault() {
-        return Err(LoadProfileError::Unusable(shorten(fault.to_string())));
+    match noted.fault() {
+        Some(OperationError::Unavailable(why)) => return Err(LoadProfileError::Unavailable(shorten(why))),
+        Some(fault) => return Err(LoadProfileError::Unusable(shorten(fault.to_string()))),
+        None => {}
     }
     Err(match error {
         ClientError::Refused(body)

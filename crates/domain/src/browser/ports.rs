@@ -84,6 +84,10 @@ pub enum EngineError {
     /// The profile was deleted, or its stored version cannot be used.
     #[error("{0}")]
     Profile(String),
+    /// Something that the request needs does not respond: the store of profiles and extensions. The request had no
+    /// effect.
+    #[error("{0}")]
+    Unavailable(String),
     /// The browser cannot have the location. The request had no effect.
     #[error("{0}")]
     Location(String),

@@ -334,9 +334,12 @@ impl ExtensionSource for ExtensionFiles {
     async fn archive(&self, id: ExtensionId) -> Result<Option<ByteStream>, OperationError> {
         let failed =
             |error: &dyn std::fmt::Display| OperationError::Failed(format!("an extension cannot be read: {error}"));
-        let Some(content) = self.blobs.get(&Extension::blob(id)).await.map_err(|error| failed(&error))? else {
-            return Ok(None);
+        let content = match self.blobs.get(&Extension::blob(id)).await {
+            Ok(content) => content,
+            Err(error @ BlobError::Unavailable(_)) => return Err(error.of_reading("an extension cannot be read")),
+            Err(error) => return Err(failed(&error)),
         };
+        let Some(content) = content else { return Ok(None) };
         self.extensions.used(id, self.clock.now()).await.map_err(|error| failed(&error))?;
         Ok(Some(content))
     }

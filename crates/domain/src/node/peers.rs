@@ -38,6 +38,8 @@ pub enum PeerHandOut {
     ProfileNotLoaded,
     /// No browser can load the profile, for this reason.
     ProfileUnusable(String),
+    /// The store of the profile does not respond, for this reason.
+    ProfileUnavailable(String),
 }
 
 /// What a node is informed of. It reads the store itself, so a lost or repeated notice does no harm.

@@ -63,6 +63,7 @@ impl Leases {
             }
             PeerHandOut::NotAnswering => Ok(LeaseHandOut::NotAnswering),
             PeerHandOut::ProfileUnusable(why) => Err(unusable(why)),
+            PeerHandOut::ProfileUnavailable(why) => Err(UseCaseError::Unavailable(why)),
             PeerHandOut::ProfileNotLoaded => {
                 failed_loads.0 += 1;
                 if failed_loads.0 < MAX_FAILED_LOADS {
@@ -96,6 +97,9 @@ impl Leases {
                 match error {
                     UpdateSessionError::Profile(OperationError::Engine(EngineError::Profile(why))) => {
                         Ok(PeerHandOut::ProfileUnusable(why))
+                    }
+                    UpdateSessionError::Profile(OperationError::Engine(EngineError::Unavailable(why))) => {
+                        Ok(PeerHandOut::ProfileUnavailable(why))
                     }
                     UpdateSessionError::Use(UseSessionError::Store(error)) => Err(error),
                     _ => Ok(PeerHandOut::ProfileNotLoaded),

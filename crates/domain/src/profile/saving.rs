@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use time::Duration;
 
 use super::stored::{StoreVersionError, not_stored, unreadable};
 use super::{LoadedProfile, Profile, ProfileMachine, ProfileReports, ProfileVersions, VersionStored};
@@ -15,7 +16,7 @@ use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::{BrowserId, ProfileId, ProfileVersionId};
 use crate::permission::{Kind, Verb};
 use crate::reference::Reference;
-use crate::session::{IdOrName, PoolWake, Session};
+use crate::session::{IdOrName, PoolWake, SAVE_RETRY_TIMEOUT, Session};
 use crate::session_operation::OperationError;
 use crate::store_error::StoreError;
 
@@ -31,6 +32,18 @@ pub(crate) enum NotSaved {
     /// The user data could not be stored. A retry may succeed.
     #[error("the browser's state could not be stored: {0}")]
     Storing(StoreVersionError),
+}
+
+impl NotSaved {
+    /// Returns whether saving is retried `since` so long after the end of the session. A store that does not respond is
+    /// waited for, because its content is whole when it is back; one that fails may fail forever.
+    pub(crate) fn is_retried(&self, since: Duration) -> bool {
+        match self {
+            Self::Storing(StoreVersionError::Blob(BlobError::Unavailable(_))) => true,
+            Self::Storing(_) => since < SAVE_RETRY_TIMEOUT,
+            Self::Machine(_) | Self::NodeLost => false,
+        }
+    }
 }
 
 impl From<StoreVersionError> for NotSaved {
@@ -126,7 +139,12 @@ impl SessionProfiles {
     /// See [`ProfileMachine::load`].
     pub(crate) async fn load(&self, browser: BrowserId, profile: &LoadedProfile) -> Result<(), OperationError> {
         let (Some(deps), Some(version)) = (&self.deps, profile.version) else { return Ok(()) };
-        let unusable = |error: OperationError| OperationError::from(EngineError::Profile(error.to_string()));
+        let unusable = |error: OperationError| {
+            OperationError::from(match error {
+                OperationError::Unavailable(why) => EngineError::Unavailable(why),
+                other => EngineError::Profile(other.to_string()),
+            })
+        };
         let archive = deps.stored.open(profile.id, version).await.map_err(|error| unusable(unreadable(&error)))?;
         deps.machine.load(browser, archive.ok_or_else(|| unusable(not_stored()))?).await
     }

@@ -126,6 +126,9 @@ impl ProfileVersions {
 /// Returns the error of a profile that cannot be loaded, with a text for the caller.
 pub(super) fn unreadable(error: &StoreVersionError) -> OperationError {
     OperationError::Failed(match error {
+        StoreVersionError::Blob(BlobError::Unavailable(why)) => {
+            return OperationError::Unavailable(format!("the profile cannot be read: {why}"));
+        }
         StoreVersionError::Seal(error) => format!("the profile cannot be opened: {error}"),
         StoreVersionError::Blob(_) | StoreVersionError::Store(_) => "the profile cannot be read".to_owned(),
     })

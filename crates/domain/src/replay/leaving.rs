@@ -167,6 +167,8 @@ impl ReplayDeps {
         match self.stored.put(ended.id, replay.id, video).await {
             Ok(()) => Ok(replay),
             Err(BlobError::Content(error)) => Ok(self.failed(&replay, &format!("its film could not be read: {error}"))),
+            // A store that is away is waited for: its content is whole when it is back.
+            Err(BlobError::Unavailable(_)) => Err(RetryLater),
             Err(BlobError::Store(_)) if self.is_tried(ended) => Err(RetryLater),
             Err(BlobError::Store(_)) => Ok(self.failed(&replay, NOT_STORED_REASON)),
         }

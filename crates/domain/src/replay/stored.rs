@@ -93,11 +93,10 @@ impl ReplayArchive {
         offset: u64,
         length: u64,
     ) -> Result<ByteStream, OperationError> {
-        let unreadable = || OperationError::Failed(format!("the film of recording {} cannot be read", replay.id));
+        let unreadable = format!("the film of recording {} cannot be read", replay.id);
         match self.blobs.get_part(&Self::blob(session, replay.id), offset, length).await {
-            Ok(found) => found.ok_or_else(unreadable),
-            Err(BlobError::Content(error)) => Err(error),
-            Err(BlobError::Store(_)) => Err(unreadable()),
+            Ok(found) => found.ok_or(OperationError::Failed(unreadable)),
+            Err(error) => Err(error.of_reading(&unreadable)),
         }
     }
 

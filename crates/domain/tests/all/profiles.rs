@@ -7,7 +7,7 @@ use std::future::ready;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use casement_domain::blob::MockBlobStore;
+use casement_domain::blob::{BlobError, MockBlobStore};
 use casement_domain::browser::{Browser, BrowserState, EngineError, Shape};
 use casement_domain::field::FieldCode;
 use casement_domain::pool::{Observed, Pool, PoolRequest, PoolStored, PoolUpdateRequest};
@@ -209,6 +209,21 @@ async fn where_the_store_fails_the_browser_waits_for_the_housekeeping_but_not_fo
     casement.sessions.clean_up_pending().await.expect("tried again");
     casement.clock.advance(Duration::minutes(2));
     casement.sessions.clean_up_pending().await.expect("given up");
+}
+
+#[tokio::test]
+async fn where_the_blob_store_does_not_respond_the_browser_waits_without_a_limit() {
+    let mut ports = Ports::with_profile();
+    ports.machine.expect_capture().returning(|_| Ok(broken()));
+    ports.blobs.expect_put().returning(|_, _| Err(BlobError::Unavailable("it does not respond".to_owned())));
+    let late = |_: &Session, _: &ProfileId, why: &str| why.ends_with("it does not respond");
+    ports.reports.expect_late().times(2).withf(late).return_const(());
+    let mut world = with_session(with_profile(true), ports);
+    world.browsers.expect_of_node().returning(|_| Ok(vec![ending()]));
+    let casement = world.build();
+    casement.sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
+    casement.clock.advance(Duration::days(3));
+    casement.sessions.clean_up_pending().await.expect("tried again");
 }
 
 #[tokio::test]

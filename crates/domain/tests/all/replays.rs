@@ -252,6 +252,16 @@ async fn while_videos_cannot_be_stored_the_browser_waits_up_to_a_limit() {
 }
 
 #[tokio::test]
+async fn while_the_blob_store_does_not_respond_a_video_waits_without_a_limit() {
+    let mut ports = Ports::left([1]).recorded([replay(1, ReplayState::Finished)]).reads().settles();
+    ports.blobs.expect_put().returning(|_, _| Err(BlobError::Unavailable("it does not respond".to_owned())));
+    ports.clock.advance(Duration::days(3));
+    let (world, done) = ports.world(ended());
+    world.build().sessions.clean_up_browser(&pending_cleanup()).await.expect("tried");
+    assert_eq!(steps(&done), [] as [&str; 0]);
+}
+
+#[tokio::test]
 async fn while_the_store_is_unavailable_nothing_is_settled_or_cleaned_up() {
     let away = || StoreError::unavailable("replay.settle", "away");
     let mut ports = Ports::left([1]).recorded([replay(1, ReplayState::Finished)]).reads().keeps();

@@ -51,6 +51,7 @@ pub(crate) enum HandOutAnswer {
     NotAnswering,
     ProfileNotLoaded,
     ProfileUnusable { reason: String },
+    ProfileUnavailable { reason: String },
 }
 
 /// The answer to all other calls.
@@ -94,6 +95,7 @@ impl From<PeerHandOut> for HandOutAnswer {
             PeerHandOut::NotAnswering => Self::NotAnswering,
             PeerHandOut::ProfileNotLoaded => Self::ProfileNotLoaded,
             PeerHandOut::ProfileUnusable(reason) => Self::ProfileUnusable { reason },
+            PeerHandOut::ProfileUnavailable(reason) => Self::ProfileUnavailable { reason },
         }
     }
 }
@@ -107,6 +109,7 @@ impl TryFrom<HandOutAnswer> for PeerHandOut {
             HandOutAnswer::NotAnswering => Self::NotAnswering,
             HandOutAnswer::ProfileNotLoaded => Self::ProfileNotLoaded,
             HandOutAnswer::ProfileUnusable { reason } => Self::ProfileUnusable(reason),
+            HandOutAnswer::ProfileUnavailable { reason } => Self::ProfileUnavailable(reason),
         })
     }
 }

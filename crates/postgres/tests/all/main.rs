@@ -4,6 +4,7 @@ mod apps;
 mod audit;
 mod audit_destinations;
 mod auth_connections;
+mod blob_stores;
 mod cluster;
 mod credential_providers;
 mod credentials;

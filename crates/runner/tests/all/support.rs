@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use async_trait::async_trait;
 use bytes::Bytes;
-use casement_domain::blob::{BlobError, BlobStore};
+use casement_domain::blob::{BlobError, BlobInfo, BlobStore};
 use casement_domain::deployment::{
     Build, BuildFailure, BuildSource, Builder as _, Built, Entrypoint, Environment, Line, Lines, PackagePath,
 };
@@ -73,6 +73,11 @@ impl BlobStore for Memory {
         unreachable!("packages are read whole")
     }
 
+    async fn find(&self, key: &str) -> Result<Option<BlobInfo>, BlobError> {
+        let found = self.0.lock().get(key).map(|bytes| bytes.len() as u64);
+        Ok(found.map(|size_bytes| BlobInfo { size_bytes, stored_at: OffsetDateTime::UNIX_EPOCH }))
+    }
+
     async fn delete(&self, key: &str) -> Result<(), BlobError> {
         self.0.lock().remove(key);
         Ok(())
@@ -82,6 +87,10 @@ impl BlobStore for Memory {
         let all = self.0.lock();
         let keys = all.keys().filter(|key| key.starts_with(prefix));
         Ok(keys.map(|key| (key.clone(), OffsetDateTime::UNIX_EPOCH)).collect())
+    }
+
+    async fn clear_unfinished(&self, _: time::Duration) -> Result<usize, BlobError> {
+        Ok(0)
     }
 }
 

@@ -18,7 +18,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// The ports of one store: S3, and those of its parts.
 const PORTS: u16 = 8;
 
-/// A running store with one bucket. One key may write to it; everybody may read it. It ends with the test, also if the
+/// A running store with one bucket. One key may read it and write to it; everybody may read it. It ends with the test, also if the
 /// test is killed.
 pub struct ObjectStore {
     address: SocketAddr,
@@ -29,7 +29,7 @@ pub struct ObjectStore {
 impl ObjectStore {
     /// The name of the bucket.
     pub const BUCKET: &'static str = "records";
-    /// The id and the secret of the key that may write.
+    /// The id and the secret of the key that may read and write.
     pub const KEY: (&'static str, &'static str) = ("writer", "swordfish");
 
     /// Starts a store with an empty bucket.
@@ -63,7 +63,8 @@ impl ObjectStore {
     /// Starts the store again, with another secret of the key.
     pub fn restart_with(&mut self, secret: &str) -> anyhow::Result<()> {
         let identity = |name: &str, actions: &[&str]| json!({ "name": name, "actions": actions });
-        let mut writer = identity("writer", &[&format!("Write:{}", Self::BUCKET)]);
+        let rights = ["Write", "Read", "List"].map(|right| format!("{right}:{}", Self::BUCKET));
+        let mut writer = identity("writer", &rights.each_ref().map(|right| &**right));
         writer["credentials"] = json!([{ "accessKey": Self::KEY.0, "secretKey": secret }]);
         let identities = json!({ "identities": [writer, identity("anonymous", &["Admin", "Read", "List"])] });
         fs::write(self.dir.path().join("identities.json"), identities.to_string())?;
@@ -94,6 +95,15 @@ impl ObjectStore {
         if !started? {
             bail!("the store ended at once: {}", fs::read_to_string(place("log")).unwrap_or_default());
         }
+        Ok(())
+    }
+
+    /// Stops or continues the processes of the store, which then accept connections and do not answer.
+    pub fn pause(&self, is_paused: bool) -> anyhow::Result<()> {
+        let signal = if is_paused { "STOP" } else { "CONT" };
+        let id = self.child.as_ref().context("the store does not run")?.id().to_string();
+        let sent = Command::new("kill").args(["-s", signal, &id]).status()?;
+        anyhow::ensure!(sent.success(), "kill failed");
         Ok(())
     }
 

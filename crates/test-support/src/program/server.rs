@@ -75,11 +75,12 @@ pub struct Options {
     pub beside: Option<StoreConnection>,
 }
 
-/// The database and the key that two servers share.
+/// The database, the key and the stored files that two servers share.
 #[derive(Clone, Debug)]
 pub struct StoreConnection {
     database: String,
     key: String,
+    blobs: PathBuf,
 }
 
 impl Options {
@@ -138,7 +139,12 @@ impl Server {
         match &options.data_dir {
             Some(prepared) => fs::rename(prepared, data_dir).context("cannot move the data directory")?,
             None if options.has_private_cluster() && !options.first_start => cluster_template::copy_to(&data_dir)?,
-            None => {}
+            None => {
+                if let Some(beside) = &options.beside {
+                    fs::create_dir(&data_dir)?;
+                    std::os::unix::fs::symlink(&beside.blobs, data_dir.join("blobs"))?;
+                }
+            }
         }
         let (port, address) = port_at(options.listen.unwrap_or(Ipv4Addr::LOCALHOST.into()))?;
         let watchdog = Command::new("sh")
@@ -161,10 +167,14 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts another server on the database of this one, as on another machine. It must be dropped before this one.
+    /// Starts another server on the database of this one, as on another machine that shares the directory of stored files,
+    /// unless `options` name a data directory. It must be dropped before this one.
     pub fn another(&self, options: Options) -> anyhow::Result<Self> {
         let database = format!("postgresql://casement@/casement?host={}", self.database_socket()?);
-        Self::start(Options { beside: Some(StoreConnection { database, key: self.key.clone() }), ..options })
+        Self::start(Options {
+            beside: Some(StoreConnection { database, key: self.key.clone(), blobs: self.data_dir().join("blobs") }),
+            ..options
+        })
     }
 
     /// Returns the directory of the socket of the private database.
@@ -195,6 +205,11 @@ impl Server {
     pub fn restart(&mut self) -> anyhow::Result<()> {
         ensure!(self.child.is_none(), "it runs already: kill() or stop() first");
         self.begin()
+    }
+
+    /// Replaces the environment variables of [`Options::variables`] from the next start on, and in commands.
+    pub fn set_variables(&mut self, variables: Vec<(String, String)>) {
+        self.options.variables = variables;
     }
 
     /// Returns the address on which the server listens.

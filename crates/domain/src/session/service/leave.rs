@@ -2,7 +2,7 @@
 
 use time::Duration;
 
-use super::super::{EndReason, SAVE_RETRY_TIMEOUT, Session, SessionState};
+use super::super::{EndReason, Session, SessionState};
 use super::Sessions;
 use crate::browser::{Browser, BrowserState};
 use crate::ids::BrowserId;
@@ -96,7 +96,7 @@ impl Sessions {
     async fn save_profile(&self, ended: &Session, browser: BrowserId) -> bool {
         if let Err(error) = self.deps.profiles.save(ended, browser).await {
             let since = ended.ended_at.map_or(Duration::ZERO, |at| self.deps.clock.now() - at);
-            if matches!(error, NotSaved::Storing(_)) && since < SAVE_RETRY_TIMEOUT {
+            if error.is_retried(since) {
                 self.deps.profiles.late(ended, &error);
                 return false;
             }
