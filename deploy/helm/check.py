@@ -143,7 +143,7 @@ def check_pods(objects):
         "procMount": "Unmasked",
         "capabilities": {"drop": ["ALL"]},
     }
-    containers = pod["containers"] + pod.get("initContainers", [])
+    containers = pod["containers"] + [it for it in pod.get("initContainers", []) if it["name"] == "doctor"]
     for container in containers:
         assert container["securityContext"] == wanted, container["securityContext"]
         assert container["env"] == containers[0]["env"] and container["volumeMounts"] == containers[0]["volumeMounts"]
@@ -219,6 +219,8 @@ def check_options(renderings):
     # Numbers keep their kind.
     assert (file["session_memory"], file["otlp_traces"], file["no_default_pool"]) == (1024, 0.1, True), file
     assert type(file["session_memory"]) is int and file["allowed_host"][-1] == "casement.internal"
+    beside = pod_of(renderings["everything-values"])["initContainers"]
+    assert [(it["name"], it.get("restartPolicy")) for it in beside] == [("database-tls", "Always"), ("doctor", None)]
     profiles = pod_of(renderings["everything-values"])["securityContext"]
     assert profiles["seccompProfile"] == {"type": "Localhost", "localhostProfile": "profiles/casement.json"}
     assert profiles["appArmorProfile"] == {"type": "Localhost", "localhostProfile": "casement"}
