@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Starts the containers of the rendered chart with the rights and mounts that Kubernetes gives them: the users of the pod mapped to
 # others of the machine, no capability, a read-only root, the seccomp profile. `casement doctor` has to find everything, a page
-# is opened over the API, the queries of the autoscaler are asked, and the preStop hook ends the node. Stops at the first failure.
+# is opened over the API, the queries of the autoscaler run, and the preStop hook ends the node. Stops at the first failure.
 #
 #   deploy/helm/test-pod.sh FOLDER    the files of the image: docker export $(docker create casement) | tar --extract --directory FOLDER
 #
@@ -155,6 +155,18 @@ run_doctor() {
   crun delete doctor
 }
 
+# A machine that lacks something keeps the pod from starting: here, /proc is covered as in usual pods.
+refuse_covered_proc() {
+  say "casement doctor, where /proc is covered"
+  render
+  sed --in-place 's/procMount: Unmasked/procMount: Default/' "$work/pod.yaml"
+  describe
+  start doctor
+  until_true 120 is_stopped doctor
+  grep '^MISSING' "$work/doctor.log" || fail "casement doctor does not notice: $(cat "$work/doctor.log")"
+  crun delete doctor
+}
+
 # Runs a command in the container, as `kubectl exec` does.
 inside() {
   bundle exec casement "$@" >"$work/exec.json"
@@ -185,23 +197,35 @@ call() {
     --header "Authorization: Bearer $key" --header 'Content-Type: application/json' "$@" 2>>"$work/calls.log"
 }
 
-open_page() {
-  say "a page over the API"
-  local answer session
-  key=$(inside casement keys create --name test | grep --only-matching 'csk_[A-Za-z0-9_-]*' | tail -n 1) || true
-  [ -n "$key" ] || fail "no key was made"
+# Sets the variable `session`.
+acquire() {
+  local answer
   answer=$(call POST /browser_pools/default/acquire --data '{"acquire_timeout_seconds": 60}') || fail "no browser: $answer"
   session=$(sed -E 's/.*"session_id": ?"([^"]+)".*/\1/' <<<"$answer")
+}
+
+release() { call POST /browser_pools/default/release --data "{\"session_id\": \"$session\"}" >/dev/null || fail "no release"; }
+
+open_page() {
+  local answer
   answer=$(call POST "/browsers/$session/playwright/execute" \
     --data "{\"code\": \"await page.goto('http://$HOST:8000/'); return page.title()\"}") || fail "no script runs: $answer"
   [[ $answer == *"$TITLE"* ]] || fail "the script returned $answer"
+}
+
+use_browser() {
+  say "a page over the API"
+  key=$(inside casement keys create --name test | grep --only-matching 'csk_[A-Za-z0-9_-]*' | tail -n 1) || true
+  [ -n "$key" ] || fail "no key was made"
+  acquire
+  open_page
   call POST "/browsers/$session/computer/screenshot" --output "$work/picture.png" || fail "no picture"
   [ "$(head -c 8 "$work/picture.png" | od -An -tx1 | tr -d ' \n')" = 89504e470d0a1a0a ] || fail "the picture is no PNG"
-  call POST /browser_pools/default/release --data "{\"session_id\": \"$session\"}" >/dev/null || fail "no release"
+  release
 }
 
 # The queries stand in the rendered chart; both are whole numbers for KEDA.
-ask_queries() {
+run_queries() {
   say "the queries of the autoscaler"
   local query number
   while IFS= read -r query; do
@@ -220,10 +244,26 @@ status_of() { curl --silent --output /dev/null --write-out '%{http_code}' --max-
 
 is_ready() { [ "$(status_of /readyz)" = 200 ]; }
 
-end_node() {
-  say "the preStop hook and the end"
+is_draining() { [ "$(status_of /readyz)" = 503 ]; }
+
+# A session continues while its node is drained; the hook ends with it, long before its deadline.
+drain() {
+  say "the preStop hook, while a session lives"
+  local hook
+  acquire
   bundle prestop casement >"$work/exec.json"
-  quietly crun exec --process "$work/exec.json" casement
+  crun exec --process "$work/exec.json" casement >"$work/drain.log" 2>&1 &
+  hook=$!
+  until_true 10 is_draining
+  [ "$(status_of /healthz)" = 200 ] || fail "a node that is drained is not alive"
+  open_page
+  kill -0 $hook || fail "the hook did not wait for the session"
+  release
+  wait $hook || fail "the hook ended with $?"
+}
+
+end_node() {
+  say "the end"
   crun kill casement TERM || is_stopped casement || fail "the server does not take the signal"
   until_true 30 is_stopped casement
   crun delete casement
@@ -242,8 +282,9 @@ try_pod() {
   until_true 120 is_ready
   [ "$(status_of /healthz)" = 200 ] || fail "/healthz responds $(status_of /healthz)"
   check_rights "$mode"
-  open_page
-  ask_queries
+  use_browser
+  run_queries
+  drain
   end_node
 }
 
@@ -266,6 +307,7 @@ unpack
 start_database
 start_store
 serve_page
+refuse_covered_proc
 try_pod Unconfined 0
 try_pod Localhost 2
 say "the pod of the chart works"
