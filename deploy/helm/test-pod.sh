@@ -242,7 +242,8 @@ for found in yaml.safe_load_all(open(sys.argv[1])):
 
 status_of() { curl --silent --output /dev/null --write-out '%{http_code}' --max-time 5 "http://$POD:8080$1"; }
 
-is_ready() { [ "$(status_of /readyz)" = 200 ]; }
+# Not degraded either: the object store responds.
+is_ready() { [[ $(curl --silent --max-time 5 "http://$POD:8080/readyz") == *'"status":"ok"'* ]]; }
 
 is_draining() { [ "$(status_of /readyz)" = 503 ]; }
 
