@@ -1,4 +1,5 @@
-//! The tasks of developers and CI: `cargo xtask up`, `test`, `clients`, `lint`, `openapi`, `docs`, `bench`, `dist`.
+//! The tasks of developers and CI: `cargo xtask up`, `test`, `clients`, `lint`, `openapi`, `chart`, `docs`, `bench`,
+//! `dist`.
 //!
 //! CI and developers run the same commands, so a success means the same for both. This program depends on no crate of
 //! Casement, so it builds in seconds on a fresh machine.
@@ -6,6 +7,7 @@
 mod api_example;
 mod api_reference;
 mod bench;
+mod chart;
 mod client_methods;
 mod clients;
 mod dist;
@@ -57,6 +59,8 @@ enum Task {
     Lint(lint::Options),
     /// Write docs/openapi.json, docs/operations.md, docs/metrics.md and docs/api from the code
     Openapi(openapi::Options),
+    /// Check the Helm chart, with helm and the schemas of Kubernetes, and the compose file
+    Chart,
     /// Build the pages of docs as a site in target/site
     Docs,
     /// Measure the built program and print the table of docs/benchmarks.md
@@ -72,6 +76,7 @@ fn main() -> anyhow::Result<()> {
         Task::Clients(options) => client_methods::run(&options),
         Task::Lint(options) => lint::run(&options),
         Task::Openapi(options) => openapi::run(&options),
+        Task::Chart => chart::run(),
         Task::Docs => docs::run(),
         Task::Bench(options) => bench::run(&options),
         Task::Dist => dist::run(),

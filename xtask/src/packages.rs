@@ -30,6 +30,9 @@ enum Check {
     Any(&'static [Check]),
 }
 
+const PYTHON: Need =
+    need("Python with venv", "python3-venv", Check::Succeeds(&["python3", "-c", "import venv, ensurepip"]));
+
 /// The oldest supported version; in 148 a click of a stealth session was lost. `casement doctor` requires it too.
 const MIN_CHROMIUM: u32 = 156;
 
@@ -61,9 +64,12 @@ pub(crate) const DIST: &[Need] = &[
     need("dpkg-shlibdeps, which finds the libraries of a package", "dpkg-dev", Check::Program("dpkg-shlibdeps")),
 ];
 
+/// The packages for `cargo xtask chart`.
+pub(crate) const CHART: &[Need] = &[PYTHON];
+
 /// The additional packages for the tests. The public clients are installed with pip and npm.
 pub(crate) const TEST: &[Need] = &[
-    need("Python with venv", "python3-venv", Check::Succeeds(&["python3", "-c", "import venv, ensurepip"])),
+    PYTHON,
     need("curl, which the documentation uses", "curl", Check::Program("curl")),
     need("openssl, which makes certificates", "openssl", Check::Program("openssl")),
     // The package `tinyproxy` would start a server.
