@@ -163,13 +163,14 @@ impl PoolRepository for Memory {
         Ok(self.state().pools.contains_key(&id).then_some(LeaderFence(1)))
     }
 
-    async fn observe(&self, id: PoolId) -> Result<Observed, StoreError> {
+    async fn observe(&self, id: PoolId, _node: NodeId) -> Result<Observed, StoreError> {
         let state = self.state();
         let idle = state.browsers.values().filter(|row| row.pool == Some(id) && row.state == BrowserState::Idle);
         Ok(Observed {
             warming: state.count(id, BrowserState::Warming),
             idle: idle.map(|row| IdleBrowser { id: row.id, created_at: row.created_at, outdated: false }).collect(),
             leased: state.count(id, BrowserState::Leased),
+            ..Observed::default()
         })
     }
 
@@ -181,12 +182,7 @@ impl PoolRepository for Memory {
         Ok(Replaced::Yes)
     }
 
-    async fn warm(
-        &self,
-        browser: &Browser,
-        _fence: LeaderFence,
-        generation: Generation,
-    ) -> Result<Replaced, StoreError> {
+    async fn warm(&self, browser: &Browser, generation: Generation) -> Result<Replaced, StoreError> {
         let mut state = self.state();
         let pool = browser.pool.and_then(|pool| state.pools.get(&pool));
         if pool.is_none_or(|pool| pool.generation != generation) {

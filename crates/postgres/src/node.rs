@@ -1,5 +1,7 @@
 //! Nodes and their heartbeats.
 
+mod rooms;
+
 use async_trait::async_trait;
 use casement_domain::node::{ClusterEndpoint, Epoch, Fingerprint, Node, NodeRepository, NodeState, StoredNode};
 use casement_domain::session::Tags;

@@ -1,5 +1,6 @@
 //! Browser pools: their configuration, lead and browsers.
 
+mod observe;
 mod row;
 
 use std::collections::HashMap;
@@ -9,24 +10,24 @@ use casement_domain::browser::{Browser, Shape};
 use casement_domain::organization::{CapacityRequest, Limit, admit, admit_one};
 use casement_domain::page::{Listed, Page};
 use casement_domain::pool::{
-    Generation, Growth, IdleBrowser, LeaderFence, Observed, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository,
-    PoolStored,
+    Generation, Growth, LeaderFence, Observed, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository, PoolStored,
 };
 use casement_domain::session::IdOrName;
-use casement_domain::{BrowserId, NodeId, OrganizationId, PoolId, ProfileVersionId, ProjectId, Replaced, StoreError};
+use casement_domain::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, Replaced, StoreError};
 use diesel::dsl::{Filter, IsNull, now};
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::{Duration, OffsetDateTime};
 
+use self::observe::observe;
 use self::row::{GrowthColumns, PoolRow};
 use crate::browser::BrowserRow;
 use crate::column::{Column, Stored};
 use crate::database::repository;
 use crate::error::{BadRow, CallError, if_violated};
-use crate::query::{contains, count, counted, is_there, window};
-use crate::schema::{browser_pools, browsers, profiles};
+use crate::query::{contains, count, counted, window};
+use crate::schema::{browser_pools, browsers};
 use crate::{extension, organization, profile, project, proxy, usage, wait_queue};
 
 /// The constraint that keeps names unique.
@@ -97,16 +98,6 @@ async fn counts_of(
         }
     }
     Ok(found)
-}
-
-/// The profile version that idle browsers of the pool should have, if the pool follows its profile.
-async fn followed_version(
-    connection: &mut AsyncPgConnection,
-    pool: PoolId,
-) -> Result<Option<Option<Column<ProfileVersionId>>>, CallError> {
-    let pool = browser_pools::table.find(Column(pool)).filter(browser_pools::refresh_on_profile_update);
-    let profile = profiles::table.filter(profiles::id.nullable().eq_any(pool.select(browser_pools::profile_id)));
-    Ok(profile.select(profiles::version_id).get_result(connection).await.optional()?)
 }
 
 /// Begins a new generation of the pool and marks its idle and warming browsers as ending.
@@ -327,36 +318,8 @@ impl PoolRepository for PgPools {
         self.database.call("pool.lead", work).await
     }
 
-    async fn observe(&self, id: PoolId) -> Result<Observed, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let rows = browsers::table.filter(browsers::pool_id.eq(Column(id)));
-            let rows = rows.filter(browsers::state.ne("ending"));
-            let columns = (
-                browsers::id,
-                browsers::state,
-                browsers::created_at,
-                browsers::profile_version_id,
-                browsers::generation,
-            );
-            let rows: Vec<(Column<BrowserId>, String, OffsetDateTime, Option<Column<ProfileVersionId>>, i64)> =
-                rows.select(columns).load(connection).await?;
-            let followed = followed_version(connection, id).await?;
-            let generation = browser_pools::table.find(Column(id)).select(browser_pools::generation);
-            let generation: Option<i64> = generation.get_result(connection).await.optional()?;
-            let mut observed = Observed::default();
-            for (id, state, created_at, version, of) in rows {
-                match state.as_str() {
-                    "warming" => observed.warming += 1,
-                    "leased" => observed.leased += 1,
-                    _ => {
-                        let outdated = followed.is_some_and(|current| current != version) || generation != Some(of);
-                        observed.idle.push(IdleBrowser { id: id.0, created_at, outdated });
-                    }
-                }
-            }
-            Ok(observed)
-        };
-        self.database.fetch("pool.observe", work).await
+    async fn observe(&self, id: PoolId, node: NodeId) -> Result<Observed, StoreError> {
+        self.database.fetch("pool.observe", async |connection| observe(connection, id, node).await).await
     }
 
     async fn grow(&self, pool: &Pool, fence: LeaderFence, growth: Growth) -> Result<Replaced, StoreError> {
@@ -369,19 +332,18 @@ impl PoolRepository for PgPools {
         Ok(if self.database.changed("pool.grow", grown).await? { Replaced::Yes } else { Replaced::LostRace })
     }
 
-    async fn warm(
-        &self,
-        browser: &Browser,
-        fence: LeaderFence,
-        generation: Generation,
-    ) -> Result<Replaced, StoreError> {
+    async fn warm(&self, browser: &Browser, generation: Generation) -> Result<Replaced, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let Some(pool) = browser.pool else { return Ok(Replaced::LostRace) };
-            let row = not_deleted().find(Column(pool));
-            let row = row.filter(browser_pools::lease_fence.eq(fence.0)).select(browser_pools::id);
-            let row = row.filter(browser_pools::generation.eq(generation.0));
-            // Locked, so that the pool can't be deleted in between and leave this browser behind.
-            if !is_there(connection, row.for_share()).await? {
+            let row = not_deleted().find(Column(pool)).filter(browser_pools::generation.eq(generation.0));
+            // Locked, so that the pool can't be deleted in between and leave this browser behind, and no other node
+            // stores a browser after the same count.
+            let allowance = row.select(browser_pools::allowance).for_no_key_update();
+            let allowance: Option<Column<u32>> = allowance.get_result(connection).await.optional()?;
+            let Some(Column(allowance)) = allowance else { return Ok(Replaced::LostRace) };
+            let of_pool = browsers::table.filter(browsers::pool_id.eq(Column(pool)));
+            let living = of_pool.filter(browsers::state.ne("ending")).count();
+            if counted(connection, living).await? >= allowance {
                 return Ok(Replaced::LostRace);
             }
             let row = (BrowserRow::of(browser), browsers::generation.eq(generation.0));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::browser::{EngineError, EngineFault, Launch};
+use casement_domain::node::{PeerNotice, Peers};
 use casement_domain::pool::{FairQueue, FillRound, PoolFiller, PoolRepository, WarmError};
 use casement_domain::session::{PoolWake, Sessions};
 use casement_domain::{MonotonicClock as _, MonotonicTime, PoolId, ProjectId};
@@ -46,6 +47,7 @@ pub(crate) struct PoolFillJob {
     pub(crate) filler: PoolFiller,
     pub(crate) pools: Arc<dyn PoolRepository>,
     pub(crate) sessions: Sessions,
+    pub(crate) peers: Arc<dyn Peers>,
     pub(crate) waker: PoolWaker,
     pub(crate) slots: StartSlots,
     pub(crate) figures: PoolGauges,
@@ -157,6 +159,11 @@ fn enqueue_launches(
     pool: PoolId,
     found: FillRound,
 ) {
+    for node in found.inform {
+        let peers = context.peers.clone();
+        // A node that does not receive the notice finds its work at its next check of all pools.
+        tokio::spawn(async move { peers.inform(node, PeerNotice::Pool(pool)).await });
+    }
     for browser in found.discarded {
         let sessions = context.sessions.clone();
         tokio::spawn(async move { sessions.clean_up(browser).await });

@@ -154,6 +154,7 @@ impl Jobs<'_> {
             filler: self.filler(),
             pools: self.infrastructure.rows.pools.clone(),
             sessions: sessions.clone(),
+            peers: self.infrastructure.peers.clone(),
             waker: self.services.waker.clone(),
             slots: slots.clone(),
             figures: self.services.figures.clone(),

@@ -2,6 +2,7 @@
 
 mod model;
 mod peers;
+mod placement;
 mod ports;
 mod service;
 
@@ -9,6 +10,9 @@ pub use model::{ClusterEndpoint, Epoch, Fingerprint, Node, NodeState, StoredNode
 #[cfg(feature = "mocks")]
 pub use peers::MockPeers;
 pub use peers::{NoPeers, PeerError, PeerHandOut, PeerNotice, Peers};
+#[cfg(feature = "mocks")]
+pub use placement::MockNodeRooms;
+pub use placement::{NodeRoom, NodeRooms, Place, Placement, place};
 #[cfg(feature = "mocks")]
 pub use ports::MockNodeRepository;
 pub use ports::NodeRepository;

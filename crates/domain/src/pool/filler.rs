@@ -6,10 +6,10 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use time::{Duration, OffsetDateTime};
 
-use super::{Growth, LeaderFence, Plan, Pool, PoolDeps, plan};
+use super::{Growth, LeaderFence, Observed, Plan, Pool, PoolDeps, plan};
 use crate::browser::{Browser, BrowserRepository, BrowserState, EngineError, Launch, Shape};
 use crate::clock::{FirstSeen, MonotonicTime};
-use crate::ids::{BrowserId, PoolId, ProjectId};
+use crate::ids::{BrowserId, NodeId, PoolId, ProjectId};
 use crate::session::Sessions;
 use crate::store_error::{Replaced, StoreError};
 
@@ -49,9 +49,11 @@ pub struct FillRound {
     pub project: Option<ProjectId>,
     /// The time of the next look if nothing wakes the filler earlier.
     pub again_at: Option<MonotonicTime>,
+    /// Other nodes to inform that they have browsers of the pool to start or to end.
+    pub inform: Vec<NodeId>,
 }
 
-/// Fills the pools that this node leads.
+/// Fills this node's share of each pool. The leader of a pool also stores its growth.
 #[derive(Clone)]
 pub struct PoolFiller {
     deps: PoolDeps,
@@ -63,6 +65,8 @@ pub struct PoolFiller {
     /// Rows of browsers that are neither starting nor running.
     lost: Arc<Mutex<FirstSeen<BrowserId>>>,
     growth_clocks: Arc<Mutex<HashMap<PoolId, GrowthClock>>>,
+    /// The work of other nodes that they were informed of. The same work is not reported twice.
+    informed: Arc<Mutex<HashMap<PoolId, Vec<(NodeId, u32)>>>>,
 }
 
 /// The growth of a pool on the monotonic clock: the stored growth, and the moment from which it counts.
@@ -89,6 +93,7 @@ impl PoolFiller {
             starting: Arc::default(),
             lost: Arc::default(),
             growth_clocks: Arc::default(),
+            informed: Arc::default(),
         }
     }
 
@@ -106,41 +111,70 @@ impl PoolFiller {
         self.statuses().get(&pool).cloned().unwrap_or_default()
     }
 
-    /// Takes or renews the lead of a pool and returns the work to do. A deleted pool, or one that another node leads,
-    /// has none.
+    /// Takes or renews the lead of a pool and returns the work to do on this node. A deleted pool has none.
     ///
     /// # Errors
     /// Returns the error of the store.
     pub async fn look(&self, id: PoolId) -> Result<FillRound, StoreError> {
-        let Some(fence) = self.deps.pools.lead(id, self.deps.node, Self::LEAD).await? else {
-            self.statuses().remove(&id);
-            self.growth_clocks().remove(&id);
+        let fence = self.deps.pools.lead(id, self.deps.node, Self::LEAD).await?;
+        let Some(pool) = self.deps.pools.find_by_id(id).await? else {
+            self.forget(id);
             return Ok(FillRound::default());
         };
-        let Some(pool) = self.deps.pools.find_by_id(id).await? else { return Ok(FillRound::default()) };
-        let observed = self.deps.pools.observe(id).await?;
+        let observed = self.deps.pools.observe(id, self.deps.node).await?;
         let now = self.deps.monotonic.monotonic_now();
-        let grown_until = self.grown_until(&pool, now);
-        let steps = plan(&pool, &observed, grown_until);
-        if steps.growth != pool.growth {
-            let _ = self.deps.pools.grow(&pool, fence, steps.growth).await?;
-            let since = now - (grown_until - steps.growth.since);
-            self.growth_clocks().insert(id, GrowthClock { growth: steps.growth, since });
-        }
-        let again_at = steps.again_at.map(|at| now + (at - grown_until));
-        let mut round = FillRound { project: Some(pool.project), again_at, ..FillRound::default() };
+        let (steps, again_at) = match fence {
+            Some(fence) => self.lead_growth(&pool, &observed, fence, now).await?,
+            None => {
+                self.growth_clocks().remove(&id);
+                (plan(&pool, &observed, self.deps.node, pool.growth.since), None)
+            }
+        };
+        let inform = self.to_inform(id, &steps);
+        let mut round = FillRound { project: Some(pool.project), again_at, inform, ..FillRound::default() };
         for browser in &steps.discard {
-            let row = self.browsers.find(*browser).await?;
-            if self.browsers.discard(*browser).await? && row.is_some_and(|row| row.node == self.deps.node) {
+            if self.browsers.discard(*browser).await? {
                 round.discarded.push(*browser);
             }
         }
         let status = self.status(id);
         match status.retry_at.filter(|at| *at > now && steps.start > 0) {
             Some(at) => round.again_at = Some(round.again_at.map_or(at, |other| other.min(at))),
-            None => self.start(&pool, fence, &steps, &status, &mut round).await?,
+            None => self.start(&pool, &steps, &status, &mut round).await?,
         }
         Ok(round)
+    }
+
+    /// Plans the steps of a pool that this node leads, and stores its growth. Also returns the time of the next growth.
+    async fn lead_growth(
+        &self,
+        pool: &Pool,
+        observed: &Observed,
+        fence: LeaderFence,
+        now: MonotonicTime,
+    ) -> Result<(Plan, Option<MonotonicTime>), StoreError> {
+        let grown_until = self.grown_until(pool, now);
+        let steps = plan(pool, observed, self.deps.node, grown_until);
+        if steps.growth != pool.growth {
+            let _ = self.deps.pools.grow(pool, fence, steps.growth).await?;
+            let since = now - (grown_until - steps.growth.since);
+            self.growth_clocks().insert(pool.id, GrowthClock { growth: steps.growth, since });
+        }
+        let again_at = steps.again_at.map(|at| now + (at - grown_until));
+        Ok((steps, again_at))
+    }
+
+    /// Returns the other nodes whose work has changed since they were informed.
+    fn to_inform(&self, pool: PoolId, steps: &Plan) -> Vec<NodeId> {
+        let mut informed = self.informed.lock();
+        let before = informed.insert(pool, steps.others.clone()).unwrap_or_default();
+        steps.others.iter().filter(|work| !before.contains(work)).map(|(node, _)| *node).collect()
+    }
+
+    fn forget(&self, pool: PoolId) {
+        self.statuses().remove(&pool);
+        self.growth_clocks().remove(&pool);
+        self.informed.lock().remove(&pool);
     }
 
     fn growth_clocks(&self) -> MutexGuard<'_, HashMap<PoolId, GrowthClock>> {
@@ -164,7 +198,6 @@ impl PoolFiller {
     async fn start(
         &self,
         pool: &Pool,
-        fence: LeaderFence,
         steps: &Plan,
         status: &FillStatus,
         round: &mut FillRound,
@@ -187,7 +220,7 @@ impl PoolFiller {
                 session: None,
                 created_at: self.deps.clock.now(),
             };
-            match self.deps.pools.warm(&browser, fence, pool.generation).await {
+            match self.deps.pools.warm(&browser, pool.generation).await {
                 Ok(Replaced::Yes) => {}
                 Ok(Replaced::LostRace) => break,
                 // The rows before are stored, so their browsers are started.

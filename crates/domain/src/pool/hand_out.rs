@@ -88,10 +88,11 @@ impl Leases {
             return Ok(if answers { PeerHandOut::Done { profile: None } } else { PeerHandOut::NotAnswering });
         };
         match Box::pin(self.sessions.load_into_lease(session, profile)).await {
-            Ok(session) if self.probe_and_open(&session).await => {
-                Ok(PeerHandOut::Done { profile: session.shape.profile })
+            Ok(session) => {
+                let answers = self.probe_and_open(&session).await;
+                let profile = session.shape.profile;
+                Ok(if answers { PeerHandOut::Done { profile } } else { PeerHandOut::NotAnswering })
             }
-            Ok(_) => Ok(PeerHandOut::NotAnswering),
             Err(error) => {
                 self.start_failed(session.id).await;
                 match error {

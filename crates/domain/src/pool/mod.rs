@@ -13,6 +13,7 @@ mod peer_requests;
 mod plan;
 mod ports;
 mod service;
+mod shares;
 mod uncertain_writes;
 
 pub use fair_queue::FairQueue;
@@ -24,7 +25,7 @@ pub use lease::{AcquireRequest, Acquired, Leases, NotLeased, ReleaseError, Waiti
 pub use model::MAX_WAIT_SECONDS;
 pub use model::{Generation, Growth, Pool, PoolConfig, PoolCounts};
 pub use peer_requests::PeerRequests;
-pub use plan::{IdleBrowser, Observed, Plan, plan};
+pub use plan::{IdleBrowser, NodeBrowsers, Observed, Plan, plan};
 pub use ports::{
     ImmediateLease, KnownBrowser, LeaderFence, LeaseRequest, PoolDeleted, PoolFilter, PoolRepository, PoolStored,
     QueueEntered, QueueEntry, TicketNotifier, TicketOutcome, WaitQueue, Waiter, WaiterEvent,
@@ -32,3 +33,4 @@ pub use ports::{
 #[cfg(feature = "mocks")]
 pub use ports::{MockPoolRepository, MockTicketNotifier, MockWaitQueue, MockWaiter};
 pub use service::{BrowsersLeased, DeletePoolError, PoolDeps, Pools, UpdatePoolError};
+pub use shares::shares;

@@ -120,21 +120,22 @@ pub trait PoolRepository: Send + Sync {
     /// allowance by the number of idle ones; growth counts from `now` on.
     async fn flush(&self, id: PoolId, now: OffsetDateTime) -> Result<Vec<BrowserId>, StoreError>;
 
-    /// Makes `node` the pool's leader for `lasts`, if no other node leads by the clock of the store. The number rises
+    /// Makes `node` the pool's leader, which stores its growth, for `lasts`, if no other node leads by the clock of the store. The number rises
     /// with every change of leader. Returns `None` if another node leads or the pool is deleted.
     async fn lead(&self, id: PoolId, node: NodeId, lasts: Duration) -> Result<Option<LeaderFence>, StoreError>;
 
-    /// Returns the pool's browsers on all nodes. A browser is outdated if it is of an earlier generation, or if the
+    /// Returns the pool's browsers on all nodes as `node` sees them, and the nodes that take browsers: those that serve
+    /// and are not silent; a node does not count its own silence. A browser is outdated if it is of an earlier generation, or if the
     /// pool follows its profile and the browser was started with an older version of it. An outdated browser is never
     /// leased.
-    async fn observe(&self, id: PoolId) -> Result<Observed, StoreError>;
+    async fn observe(&self, id: PoolId, node: NodeId) -> Result<Observed, StoreError>;
 
     /// Stores the growth state, unless it changed since `pool` was read.
     async fn grow(&self, pool: &Pool, fence: LeaderFence, growth: Growth) -> Result<Replaced, StoreError>;
 
-    /// Stores a warming browser if `fence` still leads and the pool exists in this generation.
-    async fn warm(&self, browser: &Browser, fence: LeaderFence, generation: Generation)
-    -> Result<Replaced, StoreError>;
+    /// Stores a warming browser if the pool exists in this generation and has fewer browsers on all nodes than its
+    /// allowance, so that the nodes together never exceed it.
+    async fn warm(&self, browser: &Browser, generation: Generation) -> Result<Replaced, StoreError>;
 
     /// Makes a warming browser idle and, in the same transaction, grants it to the first ticket in the queue. Returns
     /// `LostRace` if it is not warming any more, of an earlier generation, or its pool is deleted; the caller then ends

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use casement_domain::browser::{Browser, BrowserState, EngineError, Launch, Started};
 use casement_domain::pool::{
-    FillRound, FillStatus, Generation, Growth, IdleBrowser, LeaderFence, Observed, PoolFiller, WarmError,
+    FillRound, FillStatus, Generation, Growth, IdleBrowser, LeaderFence, NodeBrowsers, Observed, PoolFiller, WarmError,
 };
 use casement_domain::testing::{NOON, browser_id, node_id, pool, pool_id, project_id};
 use casement_domain::{BrowserId, MonotonicClock as _, MonotonicTime, Replaced};
@@ -22,7 +22,7 @@ fn leads(size: u32, observed: Observed) -> World {
         Ok(Some(LeaderFence(5)))
     });
     world.pools.expect_find_by_id().returning(move |_| Ok(Some(pool(size).build())));
-    world.pools.expect_observe().returning(move |_| Ok(observed.clone()));
+    world.pools.expect_observe().returning(move |_, _| Ok(observed.clone()));
     world.pools.expect_grow().returning(|_, _, _| Ok(Replaced::Yes));
     world
 }
@@ -37,10 +37,26 @@ fn launch() -> Launch {
 }
 
 #[tokio::test]
-async fn a_pool_that_another_node_leads_gives_nothing_to_do() {
+async fn a_pool_that_another_node_leads_is_filled_here_too_but_does_not_grow() {
     let mut world = World::default();
     world.pools.expect_lead().times(1).returning(|_, _, _| Ok(None));
-    assert_eq!(world.build().filler.look(pool_id(1)).await.expect("looked"), FillRound::default());
+    let growing = pool(4).growth(1, NOON - Duration::HOUR).build();
+    world.pools.expect_find_by_id().returning(move |_| Ok(Some(growing.clone())));
+    world.pools.expect_observe().returning(|_, _| Ok(Observed::default()));
+    world.pools.expect_warm().times(1).returning(|_, _| Ok(Replaced::Yes));
+    let round = world.build().filler.look(pool_id(1)).await.expect("looked");
+    assert_eq!((round.launches.len(), round.again_at), (1, None));
+}
+
+#[tokio::test]
+async fn another_node_is_informed_of_its_work_once() {
+    let lacks = NodeBrowsers { node: other_node(), capacity: Some(1), warming: 0, idle: 0, leased: 0 };
+    let mut world = leads(4, Observed { capacity: 1, others: vec![lacks], ..Observed::default() });
+    world.pools.expect_warm().returning(|_, _| Ok(Replaced::LostRace));
+    let casement = world.build();
+    for expected in [vec![other_node()], vec![]] {
+        assert_eq!(casement.filler.look(pool_id(1)).await.expect("looked").inform, expected);
+    }
 }
 
 #[tokio::test]
@@ -57,12 +73,12 @@ async fn missing_browsers_are_stored_as_warming_before_they_are_started() {
     world
         .pools
         .expect_warm()
-        .withf(|browser, fence, generation| {
-            (browser.state, browser.pool, browser.node, *fence, *generation)
-                == (BrowserState::Warming, Some(pool_id(1)), node_id(), LeaderFence(5), Generation::default())
+        .withf(|browser, generation| {
+            (browser.state, browser.pool, browser.node, *generation)
+                == (BrowserState::Warming, Some(pool_id(1)), node_id(), Generation::default())
         })
         .times(2)
-        .returning(|_, _, _| Ok(Replaced::Yes));
+        .returning(|_, _| Ok(Replaced::Yes));
     let round = world.build().filler.look(pool_id(1)).await.expect("looked");
     let ids: Vec<_> = round.launches.iter().map(|launch| (launch.id, launch.abandoned_after_seconds)).collect();
     assert_eq!(ids, [(BrowserId::from_ulid(nth(1)), 600), (BrowserId::from_ulid(nth(2)), 600)]);
@@ -73,7 +89,7 @@ async fn missing_browsers_are_stored_as_warming_before_they_are_started() {
 async fn who_lost_the_lead_starts_nothing_more() {
     let mut world = leads(3, Observed::default());
     let mut answers = vec![Replaced::LostRace, Replaced::Yes];
-    world.pools.expect_warm().times(2).returning(move |_, _, _| Ok(answers.pop().expect("asked twice")));
+    world.pools.expect_warm().times(2).returning(move |_, _| Ok(answers.pop().expect("asked twice")));
     let round = world.build().filler.look(pool_id(1)).await.expect("looked");
     assert_eq!(round.launches.len(), 1);
 }
@@ -82,7 +98,7 @@ async fn who_lost_the_lead_starts_nothing_more() {
 async fn what_was_stored_before_the_store_failed_is_started_all_the_same() {
     let mut world = leads(3, Observed::default());
     let mut stored = 0;
-    world.pools.expect_warm().times(2).returning(move |_, _, _| {
+    world.pools.expect_warm().times(2).returning(move |_, _| {
         stored += 1;
         if stored == 1 { Ok(Replaced::Yes) } else { Err(store_down()) }
     });
@@ -93,7 +109,7 @@ async fn what_was_stored_before_the_store_failed_is_started_all_the_same() {
 #[tokio::test]
 async fn an_abandoned_warming_row_is_discarded_after_a_timeout() {
     let mut world = leads(2, Observed { warming: 1, ..Observed::default() });
-    world.pools.expect_warm().times(1).returning(|_, _, _| Ok(Replaced::Yes));
+    world.pools.expect_warm().times(1).returning(|_, _| Ok(Replaced::Yes));
     let starting = BrowserId::from_ulid(nth(1));
     world.browsers.expect_of_node().withf(|node| *node == node_id()).returning(move |_| {
         let [idle, gone] = [7, 9].map(|n| pooled_browser(n, BrowserState::Idle));
@@ -118,15 +134,10 @@ async fn an_abandoned_warming_row_is_discarded_after_a_timeout() {
 async fn of_what_is_too_much_only_what_was_still_idle_here_is_buried() {
     let idle = (1..=4).map(|n| IdleBrowser { id: browser_id(n), created_at: NOON, outdated: false }).collect();
     let mut world = leads(1, Observed { idle, ..Observed::default() });
-    world.browsers.expect_find().returning(|id| {
-        let row = pooled_browser(1, BrowserState::Idle);
-        let node = if id == browser_id(3) { other_node() } else { row.node };
-        Ok(Some(casement_domain::browser::Browser { id, node, ..row }))
-    });
     // The second browser was leased after the observation.
     world.browsers.expect_discard().times(3).returning(|id| Ok(id != browser_id(2)));
     let round = world.build().filler.look(pool_id(1)).await.expect("looked");
-    assert_eq!((round.discarded, round.launches), (vec![browser_id(1)], vec![]));
+    assert_eq!((round.discarded, round.launches), (vec![browser_id(1), browser_id(3)], vec![]));
 }
 
 #[tokio::test]
@@ -221,7 +232,7 @@ async fn pauses_after_failures_double_up_to_five_minutes() {
 #[tokio::test]
 async fn after_a_failure_nothing_is_started_in_the_pause_and_then_one_at_a_time() {
     let mut world = cannot_start(leads(3, Observed::default()));
-    world.pools.expect_warm().times(1).returning(|_, _, _| Ok(Replaced::Yes));
+    world.pools.expect_warm().times(1).returning(|_, _| Ok(Replaced::Yes));
     let casement = world.build();
     let _ = casement.filler.warm(pool_id(1), &launch()).await;
 
@@ -266,7 +277,7 @@ fn grows() -> (World, Arc<Mutex<Growth>>) {
         let growth = *read.lock();
         Ok(Some(pool(8).growth(growth.allowance, growth.since).build()))
     });
-    world.pools.expect_observe().returning(|_| Ok(Observed { leased: 8, ..Observed::default() }));
+    world.pools.expect_observe().returning(|_, _| Ok(Observed { leased: 8, ..Observed::default() }));
     let row = stored.clone();
     world.pools.expect_grow().returning(move |_, _, growth| {
         *row.lock() = growth;

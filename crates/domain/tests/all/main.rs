@@ -15,6 +15,8 @@ mod login_hosts;
 mod network;
 mod permissions;
 mod plan;
+mod pool_peers;
+mod pool_shares;
 mod pools;
 mod profiles;
 mod replays;

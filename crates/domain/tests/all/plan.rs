@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use casement_domain::pool::{FairQueue, Growth, IdleBrowser, Observed, Pool, plan};
-use casement_domain::testing::{NOON, browser_id, pool};
+use casement_domain::testing::{NOON, browser_id, node_id, pool};
 use proptest::prelude::*;
 use time::Duration;
 
@@ -23,7 +23,7 @@ fn any_observed() -> impl Strategy<Value = Observed> {
             created_at: NOON - Duration::seconds(*age),
             outdated: false,
         });
-        Observed { warming, idle: idle.collect(), leased }
+        Observed { warming, idle: idle.collect(), leased, ..Observed::default() }
     })
 }
 
@@ -34,7 +34,7 @@ fn has(observed: &Observed) -> u32 {
 proptest! {
     #[test]
     fn no_more_is_started_than_the_size_leaves_room_for(pool in any_pool(), observed in any_observed()) {
-        let steps = plan(&pool, &observed, NOON);
+        let steps = plan(&pool, &observed, node_id(), NOON);
         prop_assert!(steps.start <= pool.config.size.saturating_sub(has(&observed)));
         prop_assert!(steps.growth.allowance <= pool.config.size);
         prop_assert!(steps.start == 0 || steps.discard.is_empty(), "never both");
@@ -44,7 +44,7 @@ proptest! {
     fn only_surplus_idle_browsers_are_discarded_each_once_and_the_oldest_first(
         pool in any_pool(), observed in any_observed()
     ) {
-        let steps = plan(&pool, &observed, NOON);
+        let steps = plan(&pool, &observed, node_id(), NOON);
         let made = |id| observed.idle.iter().find(|idle| idle.id == id).map(|idle| (idle.created_at, idle.id));
         let discarded: Vec<_> = steps.discard.iter().map(|id| made(*id)).collect();
         prop_assert!(discarded.iter().all(Option::is_some), "something else than idle ones");
@@ -61,7 +61,7 @@ proptest! {
         let leased = observed.leased;
         let mut next = 1_000;
         for _ in 0..200 {
-            let steps = plan(&pool, &observed, now);
+            let steps = plan(&pool, &observed, node_id(), now);
             prop_assert!(steps.growth.allowance >= pool.growth.allowance.min(pool.config.size), "it never shrinks");
             prop_assert!(steps.again_at.is_none_or(|at| at > now), "or the filler would turn in circles");
             pool.growth = steps.growth;
@@ -76,7 +76,7 @@ proptest! {
         }
         prop_assert_eq!(observed.leased, leased);
         prop_assert_eq!(has(&observed), pool.config.size.max(leased));
-        let rest = plan(&pool, &observed, now);
+        let rest = plan(&pool, &observed, node_id(), now);
         prop_assert_eq!((rest.start, rest.discard, rest.again_at), (0, vec![], None));
     }
 
@@ -87,15 +87,15 @@ proptest! {
         let mut now = NOON;
         for step in looks {
             now += Duration::milliseconds(step);
-            often.growth = plan(&often, &observed, now).growth;
+            often.growth = plan(&often, &observed, node_id(), now).growth;
         }
-        prop_assert_eq!(often.growth.allowance, plan(&pool, &observed, now).growth.allowance);
+        prop_assert_eq!(often.growth.allowance, plan(&pool, &observed, node_id(), now).growth.allowance);
     }
 
     #[test]
     fn a_clock_that_is_set_back_earns_nothing_and_loses_nothing(pool in any_pool(), back in 1_i64..100_000) {
         let earlier = pool.growth.since - Duration::seconds(back);
-        let steps = plan(&pool, &Observed::default(), earlier);
+        let steps = plan(&pool, &Observed::default(), node_id(), earlier);
         prop_assert_eq!(steps.growth.allowance, pool.growth.allowance.min(pool.config.size));
     }
 

@@ -6,7 +6,7 @@ use casement_domain::extension::{
 };
 use casement_domain::name::SlugName;
 use casement_domain::page::Page;
-use casement_domain::pool::{ImmediateLease, Pool, PoolFiller, PoolRepository as _, PoolStored, WaitQueue as _};
+use casement_domain::pool::{ImmediateLease, Pool, PoolRepository as _, PoolStored, WaitQueue as _};
 use casement_domain::session::{IdOrName, SessionRepository as _};
 use casement_domain::testing::{self, NOON};
 use casement_domain::{ExtensionId, ProjectId, Replaced};
@@ -84,9 +84,8 @@ async fn a_pool_holds_on_to_its_extensions_and_hands_them_to_its_leases() -> Tes
     assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
     assert_eq!(extensions.delete(id(1)).await?, ExtensionDeleted::InUse);
 
-    let fence = world.pools.lead(pool.id, testing::node_id(), PoolFiller::LEAD).await?.ok_or("no lead")?;
     let browser = Browser { shape: pool.config.shape.clone(), ..warming(1) };
-    assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
+    assert_eq!(world.pools.warm(&browser, pool.generation).await?, Replaced::Yes);
     assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
     let ImmediateLease::Leased(session) = world.wait_queue.take_now(pool.id, &lease(1), NOON).await? else {
         return Err("a browser was idle".into());

@@ -14,6 +14,7 @@ mod extensions;
 mod keys;
 mod migrations;
 mod notify;
+mod pool_nodes;
 mod pools;
 mod profiles;
 mod projects;

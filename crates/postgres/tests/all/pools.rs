@@ -4,8 +4,8 @@ use casement_domain::browser::BrowserState;
 use casement_domain::organization::{Caps, Limit, Organization};
 use casement_domain::page::Page;
 use casement_domain::pool::{
-    Generation, Growth, ImmediateLease, LeaderFence, Observed, Pool, PoolCounts, PoolDeleted, PoolFiller, PoolFilter,
-    PoolRepository, PoolStored, QueueEntered, TicketOutcome, WaitQueue,
+    Generation, Growth, ImmediateLease, Pool, PoolCounts, PoolDeleted, PoolFiller, PoolFilter, PoolRepository,
+    PoolStored, QueueEntered, TicketOutcome, WaitQueue,
 };
 use casement_domain::session::{Created, IdOrName, Session, SessionEvent, SessionRepository as _, SessionState};
 use casement_domain::testing::{self, NOON};
@@ -24,9 +24,8 @@ async fn a_pool_is_found_by_id_and_by_name_and_listed_with_what_it_has() -> Test
     let world = World::new().await?;
     let pool = testing::pool(2).name("Nightly").build();
     assert_eq!(store(&world, &pool).await?, PoolStored::Yes);
-    let fence = world.pools.lead(pool.id, testing::node_id(), PoolFiller::LEAD).await?.ok_or("no lead")?;
-    world.ready(1, fence).await?;
-    world.ready(2, fence).await?;
+    world.ready(1).await?;
+    world.ready(2).await?;
     assert!(matches!(world.wait_queue.take_now(pool.id, &lease(1), NOON).await?, ImmediateLease::Leased(_)));
 
     let project = testing::project_id();
@@ -56,12 +55,12 @@ async fn a_pool_is_found_by_id_and_by_name_and_listed_with_what_it_has() -> Test
 #[tokio::test]
 async fn the_browser_that_is_known_to_come_next_is_the_one_that_is_leased() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(2).await?;
+    let (pool, _) = world.pool(2).await?;
     let find =
         async || world.pools.find_with_next(testing::project_id(), &IdOrName::Id(pool.id), testing::node_id()).await;
     assert_eq!(find().await?, Some((pool.clone(), None)));
-    world.ready(1, fence).await?;
-    world.ready(2, fence).await?;
+    world.ready(1).await?;
+    world.ready(2).await?;
     for n in 1..=2 {
         let Some((_, Some(next))) = find().await? else { return Err("two browsers were idle".into()) };
         let ImmediateLease::Leased(session) = world.wait_queue.take_now(pool.id, &lease(n), NOON).await? else {
@@ -114,8 +113,8 @@ async fn limited_to(sessions: u32) -> Result<World, Fault> {
 }
 
 /// Leases the n-th browser of the first pool.
-async fn leased(world: &World, pool: &Pool, n: u32, fence: LeaderFence) -> Result<Session, Fault> {
-    world.ready(n, fence).await?;
+async fn leased(world: &World, pool: &Pool, n: u32) -> Result<Session, Fault> {
+    world.ready(n).await?;
     match world.wait_queue.take_now(pool.id, &lease(n), NOON).await? {
         ImmediateLease::Leased(session) => Ok(*session),
         other => Err(format!("{other:?}").into()),
@@ -125,9 +124,9 @@ async fn leased(world: &World, pool: &Pool, n: u32, fence: LeaderFence) -> Resul
 #[tokio::test]
 async fn what_a_deleted_pool_has_leased_counts_until_it_ends() -> TestResult {
     let world = limited_to(2).await?;
-    let (pool, fence) = world.pool(2).await?;
-    let first = leased(&world, &pool, 1, fence).await?;
-    leased(&world, &pool, 2, fence).await?;
+    let (pool, _) = world.pool(2).await?;
+    let first = leased(&world, &pool, 1).await?;
+    leased(&world, &pool, 2).await?;
     assert_eq!(world.pools.delete(pool.id, true).await?, PoolDeleted::Yes);
     let refused = on_demand(&world, 3).await?;
     assert!(matches!(&refused, Created::LimitExceeded(full) if full.used == 2), "{refused:?}");
@@ -144,10 +143,10 @@ async fn what_a_deleted_pool_has_leased_counts_until_it_ends() -> TestResult {
 #[tokio::test]
 async fn what_a_pool_has_beyond_its_new_size_counts_until_it_ends() -> TestResult {
     let world = limited_to(3).await?;
-    let (pool, fence) = world.pool(3).await?;
-    leased(&world, &pool, 1, fence).await?;
-    world.ready(2, fence).await?;
-    world.ready(3, fence).await?;
+    let (pool, _) = world.pool(3).await?;
+    leased(&world, &pool, 1).await?;
+    world.ready(2).await?;
+    world.ready(3).await?;
     let resized = |size, at| {
         let mut next = pool.clone();
         (next.config.size, next.updated_at) = (size, seconds(at));
@@ -185,7 +184,6 @@ async fn one_node_leads_and_a_later_leader_fences_off_the_earlier() -> TestResul
     world.db.execute("UPDATE browser_pools SET lease_until = now()").await?;
     let next = world.pools.lead(pool.id, other_node(), PoolFiller::LEAD).await?.ok_or("no lead")?;
     assert!(next > fence);
-    assert_eq!(world.pools.warm(&warming(1), fence, Generation::default()).await?, Replaced::LostRace);
     let growth = Growth { allowance: 1, since: seconds(1) };
     assert_eq!(world.pools.grow(&pool, fence, growth).await?, Replaced::LostRace);
     assert_eq!(world.pools.grow(&pool, next, growth).await?, Replaced::Yes);
@@ -197,18 +195,19 @@ async fn one_node_leads_and_a_later_leader_fences_off_the_earlier() -> TestResul
 #[tokio::test]
 async fn a_flush_ends_idle_and_warming_browsers_and_lowers_the_allowance_by_the_idle_ones() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(3).await?;
+    let (pool, _) = world.pool(3).await?;
     for n in 1..=2 {
-        world.ready(n, fence).await?;
+        world.ready(n).await?;
     }
-    world.warm(3, fence).await?;
+    world.warm(3).await?;
     let mut flushed = world.pools.flush(pool.id, seconds(5)).await?;
     flushed.sort_unstable();
     assert_eq!(flushed, [1, 2, 3].map(testing::browser_id));
     let flushed = world.pools.find_by_id(pool.id).await?.ok_or("gone")?;
     assert_eq!(flushed.growth, Growth { allowance: 1, since: seconds(5) });
     assert_eq!((pool.generation, flushed.generation), (Generation(0), Generation(1)));
-    assert_eq!(world.pools.observe(pool.id).await?, Observed::default());
+    let observed = world.pools.observe(pool.id, testing::node_id()).await?;
+    assert_eq!((observed.warming, observed.idle, observed.leased), (0, vec![], 0));
     assert_eq!(world.pools.ready(testing::browser_id(3), NOON).await?, Replaced::LostRace, "it came up too late");
     Ok(())
 }
@@ -216,9 +215,9 @@ async fn a_flush_ends_idle_and_warming_browsers_and_lowers_the_allowance_by_the_
 #[tokio::test]
 async fn an_update_that_discards_is_one_with_the_end_of_its_browsers() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(2).await?;
-    world.ready(1, fence).await?;
-    world.warm(2, fence).await?;
+    let (pool, _) = world.pool(2).await?;
+    world.ready(1).await?;
+    world.warm(2).await?;
     let discarding = async |current: &Pool, next: &Pool| {
         let (stored, mut discarded) = world.pools.replace(testing::organization_id(), current, next, true).await?;
         discarded.sort_unstable();
@@ -240,10 +239,10 @@ async fn an_update_that_discards_is_one_with_the_end_of_its_browsers() -> TestRe
 #[tokio::test]
 async fn what_was_planned_before_a_flush_is_not_begun_after_it() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(1).await?;
+    let (pool, _) = world.pool(1).await?;
     assert_eq!(world.pools.flush(pool.id, NOON).await?, []);
-    assert_eq!(world.pools.warm(&warming(1), fence, pool.generation).await?, Replaced::LostRace);
-    assert_eq!(world.pools.warm(&warming(1), fence, Generation(1)).await?, Replaced::Yes);
+    assert_eq!(world.pools.warm(&warming(1), pool.generation).await?, Replaced::LostRace);
+    assert_eq!(world.pools.warm(&warming(1), Generation(1)).await?, Replaced::Yes);
     // An update that is based on an earlier read does not revert the flush.
     let renamed = Pool { updated_at: seconds(1), ..pool.clone() };
     assert_eq!(world.replace(&pool, &renamed).await?, PoolStored::Yes);
@@ -254,8 +253,8 @@ async fn what_was_planned_before_a_flush_is_not_begun_after_it() -> TestResult {
 #[tokio::test]
 async fn a_lease_that_comes_back_after_a_flush_leaves_its_browser_to_no_one() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(1).await?;
-    world.ready(1, fence).await?;
+    let (pool, _) = world.pool(1).await?;
+    world.ready(1).await?;
     let ImmediateLease::Leased(session) = world.wait_queue.take_now(pool.id, &lease(1), NOON).await? else {
         return Err("nothing was idle".into());
     };
@@ -269,8 +268,8 @@ async fn a_lease_that_comes_back_after_a_flush_leaves_its_browser_to_no_one() ->
 #[tokio::test]
 async fn an_idle_browser_of_an_earlier_generation_is_leased_in_no_way() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(1).await?;
-    world.ready(1, fence).await?;
+    let (pool, _) = world.pool(1).await?;
+    world.ready(1).await?;
     // Simulates a lease that returns during a flush.
     world.db.execute("UPDATE browser_pools SET generation = 7").await?;
     assert_eq!(world.wait_queue.take_now(pool.id, &lease(1), NOON).await?, ImmediateLease::Busy);
@@ -280,7 +279,7 @@ async fn an_idle_browser_of_an_earlier_generation_is_leased_in_no_way() -> TestR
     assert!(matches!(world.wait_queue.enter(&place(2, testing::node_id()), NOON).await?, QueueEntered::Yes(_)));
     assert_eq!(world.wait_queue.outcome(ticket_id(2)).await?, TicketOutcome::Waiting);
     assert_eq!(world.wait_queue.leave(ticket_id(2)).await?, TicketOutcome::Gone);
-    let observed = world.pools.observe(pool.id).await?;
+    let observed = world.pools.observe(pool.id, testing::node_id()).await?;
     assert_eq!(observed.idle.iter().map(|idle| idle.outdated).collect::<Vec<_>>(), [true], "it is replaced");
     Ok(())
 }
@@ -288,11 +287,11 @@ async fn an_idle_browser_of_an_earlier_generation_is_leased_in_no_way() -> TestR
 #[tokio::test]
 async fn a_pool_in_use_is_deleted_only_by_force() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(3).await?;
-    world.ready(1, fence).await?;
+    let (pool, _) = world.pool(3).await?;
+    world.ready(1).await?;
     assert!(matches!(world.wait_queue.take_now(pool.id, &lease(1), NOON).await?, ImmediateLease::Leased(_)));
-    world.ready(2, fence).await?;
-    world.warm(3, fence).await?;
+    world.ready(2).await?;
+    world.warm(3).await?;
 
     assert_eq!(world.pools.delete(pool.id, false).await?, PoolDeleted::InUse(1));
     assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Idle), "nothing was changed");
@@ -305,7 +304,7 @@ async fn a_pool_in_use_is_deleted_only_by_force() -> TestResult {
     assert_eq!(world.state_of(testing::browser_id(1)).await?, Some(BrowserState::Leased));
     assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Ending));
     assert_eq!(world.pools.ready(testing::browser_id(3), NOON).await?, Replaced::LostRace);
-    assert_eq!(world.pools.warm(&warming(4), fence, Generation::default()).await?, Replaced::LostRace);
+    assert_eq!(world.pools.warm(&warming(4), Generation::default()).await?, Replaced::LostRace);
     assert_eq!(world.wait_queue.take_now(pool.id, &lease(2), NOON).await?, ImmediateLease::PoolGone);
     assert_eq!(world.pools.find_by_id(pool.id).await?, None);
     assert_eq!(store(&world, &testing::pool(1).id(testing::pool_id(2)).build()).await?, PoolStored::Yes);

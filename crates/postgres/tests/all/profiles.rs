@@ -5,7 +5,7 @@ use casement_domain::browser::{Browser, Shape};
 use casement_domain::name::SlugName;
 use casement_domain::page::Page;
 use casement_domain::permission::Permissions;
-use casement_domain::pool::{ImmediateLease, PoolFiller, PoolRepository as _, PoolStored, WaitQueue as _};
+use casement_domain::pool::{ImmediateLease, PoolRepository as _, PoolStored, WaitQueue as _};
 use casement_domain::profile::{
     LoadedProfile, Profile, ProfileDeleted, ProfileFilter, ProfileRenamed, ProfileRepository as _, ProfileStored,
     ProfileVersion, Saved, VersionStored,
@@ -334,12 +334,11 @@ async fn a_pool_holds_on_to_its_profile_and_follows_it() -> TestResult {
     assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
     assert_eq!(profiles.delete(id(1), NOON).await?, ProfileDeleted::InUse);
 
-    let fence = world.pools.lead(pool.id, testing::node_id(), PoolFiller::LEAD).await?.ok_or("no lead")?;
     let browser = Browser { shape: pool.config.shape.clone(), ..warming(1) };
-    assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
+    assert_eq!(world.pools.warm(&browser, pool.generation).await?, Replaced::Yes);
     assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
     let outdated = async || {
-        let observed = world.pools.observe(pool.id).await?;
+        let observed = world.pools.observe(pool.id, testing::node_id()).await?;
         Ok::<_, Fault>(observed.idle.iter().map(|browser| browser.outdated).collect::<Vec<_>>())
     };
     assert_eq!(outdated().await?, [false]);
@@ -353,7 +352,7 @@ async fn a_pool_holds_on_to_its_profile_and_follows_it() -> TestResult {
     let current = request(1).map(|loaded| LoadedProfile { version: Some(version(1, &saver).id), ..loaded });
     let shape = Shape { profile: current, ..pool.config.shape.clone() };
     let browser = Browser { shape, ..warming(2) };
-    assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
+    assert_eq!(world.pools.warm(&browser, pool.generation).await?, Replaced::Yes);
     assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
     assert_eq!(outdated().await?, [true, false]);
     let ImmediateLease::Leased(leased) = take().await? else { return Err("a browser was idle".into()) };

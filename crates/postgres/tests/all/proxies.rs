@@ -5,7 +5,7 @@ use casement_domain::network::{
     Allowlist, AllowlistChange, AllowlistError, Condition, Destination, Network, PrivateHost, PrivateHosts, ProxyRoute,
 };
 use casement_domain::page::Page;
-use casement_domain::pool::{ImmediateLease, Pool, PoolFiller, PoolRepository as _, PoolStored, WaitQueue as _};
+use casement_domain::pool::{ImmediateLease, Pool, PoolRepository as _, PoolStored, WaitQueue as _};
 use casement_domain::project::{ProjectDeleted, ProjectRepository as _};
 use casement_domain::proxy::{
     Exit, Proxy, ProxyChecked, ProxyConfig, ProxyDeleted, ProxyFailure, ProxyFilter, ProxyRepository as _, ProxyStatus,
@@ -171,9 +171,8 @@ async fn a_pool_holds_on_to_its_proxy_and_a_session_keeps_a_deleted_one() -> Tes
     assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
     assert_eq!(proxies.delete(ours, id(1), NOON).await?, ProxyDeleted::InUse);
 
-    let fence = world.pools.lead(pool.id, testing::node_id(), PoolFiller::LEAD).await?.ok_or("no lead")?;
     let browser = Browser { shape: pool.config.shape.clone(), ..warming(1) };
-    assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
+    assert_eq!(world.pools.warm(&browser, pool.generation).await?, Replaced::Yes);
     assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
     let ImmediateLease::Leased(session) = world.wait_queue.take_now(pool.id, &lease(1), NOON).await? else {
         return Err("a browser was idle".into());
@@ -226,9 +225,8 @@ async fn a_network_configuration_goes_from_the_pool_to_its_leases_and_changes_th
     assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
     assert_eq!(proxies.delete(ours, id(1), NOON).await?, ProxyDeleted::InUse);
 
-    let fence = world.pools.lead(pool.id, testing::node_id(), PoolFiller::LEAD).await?.ok_or("no lead")?;
     let browser = Browser { shape: pool.config.shape.clone(), ..warming(1) };
-    assert_eq!(world.pools.warm(&browser, fence, pool.generation).await?, Replaced::Yes);
+    assert_eq!(world.pools.warm(&browser, pool.generation).await?, Replaced::Yes);
     assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
     let ImmediateLease::Leased(session) = world.wait_queue.take_now(pool.id, &lease(1), NOON).await? else {
         return Err("a browser was idle".into());

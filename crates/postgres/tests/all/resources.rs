@@ -82,8 +82,8 @@ async fn a_key_of_a_deleted_project_says_so() -> TestResult {
 async fn a_node_is_named_with_its_last_word_only_if_it_has_something() -> TestResult {
     let world = World::new().await?;
     assert_eq!(world.nodes.with_remains().await?, vec![]);
-    let (_, fence) = world.pool(1).await?;
-    world.ready(1, fence).await?;
+    let _ = world.pool(1).await?;
+    world.ready(1).await?;
     let received = async || Ok::<_, Fault>(world.nodes.with_remains().await?);
     let before = received().await?;
     assert_eq!(before.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [testing::node_id()]);

@@ -51,9 +51,9 @@ fn known(pool: &Pool, n: u32) -> KnownBrowser {
 #[tokio::test]
 async fn an_idle_browser_is_leased_at_once_with_what_the_pool_says() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(1).await?;
+    let (pool, _) = world.pool(1).await?;
     assert_eq!(world.wait_queue.take_now(pool.id, &lease(1), NOON).await?, ImmediateLease::Busy);
-    world.ready(1, fence).await?;
+    world.ready(1).await?;
     let session = taken(&world, 1).await?;
     let expected = Session {
         shape: pool.config.shape.clone(),
@@ -72,13 +72,13 @@ async fn an_idle_browser_is_leased_at_once_with_what_the_pool_says() -> TestResu
 async fn the_record_of_a_lease_is_stored_with_it_or_neither_is() -> TestResult {
     let world = World::new().await?;
     let audit = PgAudit::new(world.db.database().clone());
-    let (pool, fence) = world.pool(2).await?;
+    let (pool, _) = world.pool(2).await?;
     let take = async |n: u32, browser: u32, record: &AuditEntry| {
         Ok::<_, Fault>(world.wait_queue.take_recorded(&known(&pool, browser), &lease(n), record, NOON).await?)
     };
     assert_eq!(take(1, 1, &entry(1)).await?, ImmediateLease::Busy, "there is none");
-    world.ready(1, fence).await?;
-    world.ready(2, fence).await?;
+    world.ready(1).await?;
+    world.ready(2).await?;
     world
         .db
         .execute("UPDATE browsers SET state = 'ending' WHERE id = (SELECT max(id::text)::uuid FROM browsers)")
@@ -103,8 +103,8 @@ async fn the_record_of_a_lease_is_stored_with_it_or_neither_is() -> TestResult {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(1).await?;
-    world.ready(1, fence).await?;
+    let (pool, _) = world.pool(1).await?;
+    world.ready(1).await?;
     let first = known(&pool, 1);
     // The only connection is in use by a call that waits for a lock.
     let database = Database::new(&world.db.config().clone().with_connections(1));
@@ -140,9 +140,9 @@ async fn a_record_that_lay_too_long_is_not_stored_with_a_lease() -> TestResult {
 #[tokio::test]
 async fn a_pool_that_is_not_as_it_was_seen_any_more_is_busy_for_whoever_saw_it() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(2).await?;
-    world.ready(1, fence).await?;
-    world.ready(2, fence).await?;
+    let (pool, _) = world.pool(2).await?;
+    world.ready(1).await?;
+    world.ready(2).await?;
     let take = async |known: KnownBrowser, n| world.wait_queue.take_recorded(&known, &lease(n), &entry(n), NOON).await;
     let before = KnownBrowser { unchanged_since: pool.updated_at - Duration::SECOND, ..known(&pool, 1) };
     assert_eq!(take(before, 1).await?, ImmediateLease::Busy);
@@ -158,9 +158,9 @@ async fn a_pool_that_is_not_as_it_was_seen_any_more_is_busy_for_whoever_saw_it()
 async fn hundreds_of_acquires_at_once_never_get_one_browser_twice() -> TestResult {
     const BROWSERS: u32 = 40;
     let world = World::new().await?;
-    let (pool, fence) = world.pool(BROWSERS).await?;
+    let (pool, _) = world.pool(BROWSERS).await?;
     for n in 1..=BROWSERS {
-        world.ready(n, fence).await?;
+        world.ready(n).await?;
     }
     let leases: Vec<LeaseRequest> = (1..=300).map(lease).collect();
     let acquires = leases.iter().map(|lease| world.wait_queue.take_now(pool.id, lease, NOON));
@@ -179,14 +179,14 @@ async fn hundreds_of_acquires_at_once_never_get_one_browser_twice() -> TestResul
 #[tokio::test]
 async fn waiters_of_two_nodes_are_served_in_the_order_they_came() -> TestResult {
     let world = World::new().await?;
-    let (_, fence) = world.pool(6).await?;
+    let _ = world.pool(6).await?;
     for n in 1..=6 {
         let node = if n % 2 == 0 { other_node() } else { testing::node_id() };
         enter(&world, &place(n, node)).await?;
     }
     for n in 1..=6 {
         assert_eq!(world.wait_queue.outcome(ticket_id(n)).await?, TicketOutcome::Waiting);
-        world.ready(n, fence).await?;
+        world.ready(n).await?;
         let session = granted(&world, n).await?;
         assert_eq!((session.id, session.browser), (testing::session_id(n), Some(testing::browser_id(n))));
         assert_eq!(
@@ -201,13 +201,13 @@ async fn waiters_of_two_nodes_are_served_in_the_order_they_came() -> TestResult 
 #[tokio::test]
 async fn the_node_of_the_first_in_the_wait_queue_is_reported_and_no_other() -> TestResult {
     let world = World::new().await?;
-    let (_, fence) = world.pool(1).await?;
+    let _ = world.pool(1).await?;
     let channels = vec![node_channel(testing::node_id()), node_channel(other_node())];
     let mut received = Notifications::listen(world.db.config(), channels);
     assert_eq!(received.next().await, NotificationEvent::Listening);
     enter(&world, &place(1, other_node())).await?;
     enter(&world, &place(2, testing::node_id())).await?;
-    world.ready(1, fence).await?;
+    world.ready(1).await?;
     let expected =
         NotificationEvent::Notification { channel: node_channel(other_node()), payload: ticket_id(1).to_string() };
     assert_eq!(received.next().await, expected);
@@ -217,10 +217,10 @@ async fn the_node_of_the_first_in_the_wait_queue_is_reported_and_no_other() -> T
 #[tokio::test]
 async fn a_newcomer_does_not_overtake_who_waits() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(2).await?;
+    let (pool, _) = world.pool(2).await?;
     enter(&world, &place(1, testing::node_id())).await?;
     // An idle browser beside a waiter, as for a moment while the waiter enters the wait queue.
-    world.warm(1, fence).await?;
+    world.warm(1).await?;
     world.db.execute("UPDATE browsers SET state = 'idle'").await?;
     assert_eq!(world.wait_queue.take_now(pool.id, &lease(2), NOON).await?, ImmediateLease::Busy);
     Ok(())
@@ -229,8 +229,8 @@ async fn a_newcomer_does_not_overtake_who_waits() -> TestResult {
 #[tokio::test]
 async fn a_browser_that_became_ready_just_before_is_found_by_the_look() -> TestResult {
     let world = World::new().await?;
-    let (_, fence) = world.pool(1).await?;
-    world.ready(1, fence).await?;
+    let _ = world.pool(1).await?;
+    world.ready(1).await?;
     enter(&world, &place(1, testing::node_id())).await?;
     assert_eq!(granted(&world, 1).await?.browser, Some(testing::browser_id(1)));
     Ok(())
@@ -239,11 +239,11 @@ async fn a_browser_that_became_ready_just_before_is_found_by_the_look() -> TestR
 /// A caller enters the wait queue while a browser becomes ready, repeatedly: one of the two must find the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_browser_stays_idle_beside_a_waiter() -> TestResult {
-    const ROUNDS: u32 = 60;
+    const ROUNDS: u32 = 50;
     let world = World::new().await?;
-    let (pool, fence) = world.pool(ROUNDS.min(50)).await?;
+    let (pool, _) = world.pool(ROUNDS).await?;
     for n in 1..=ROUNDS {
-        world.warm(n, fence).await?;
+        world.warm(n).await?;
         let place = place(n, testing::node_id());
         let (entered, ready) =
             tokio::join!(world.wait_queue.enter(&place, NOON), world.pools.ready(testing::browser_id(n), NOON));
@@ -251,7 +251,7 @@ async fn no_browser_stays_idle_beside_a_waiter() -> TestResult {
         assert_eq!(ready?, Replaced::Yes);
         assert_eq!(granted(&world, n).await?.browser, Some(testing::browser_id(n)));
     }
-    assert_eq!(world.pools.observe(pool.id).await?.idle.len(), 0);
+    assert_eq!(world.pools.observe(pool.id, testing::node_id()).await?.idle.len(), 0);
     Ok(())
 }
 
@@ -260,7 +260,7 @@ async fn no_browser_stays_idle_beside_a_waiter() -> TestResult {
 async fn many_waiters_and_browsers_meet_without_a_lost_or_double_one() -> TestResult {
     const MANY: u32 = 50;
     let world = World::new().await?;
-    let (_, fence) = world.pool(MANY).await?;
+    let _ = world.pool(MANY).await?;
     let waiting = (1..=MANY).map(|n| {
         let world = &world;
         async move { enter(world, &place(n, if n % 2 == 0 { other_node() } else { testing::node_id() })).await }
@@ -268,7 +268,7 @@ async fn many_waiters_and_browsers_meet_without_a_lost_or_double_one() -> TestRe
     let positions = try_join_all(waiting).await?;
     let mut served = Vec::new();
     for n in 1..=MANY {
-        world.ready(n, fence).await?;
+        world.ready(n).await?;
         let waiter = (1..=MANY).filter(|n| !served.contains(n)).min_by_key(|n| positions[*n as usize - 1]);
         let waiter = waiter.ok_or("nobody waits")?;
         granted(&world, waiter).await?;
@@ -281,18 +281,18 @@ async fn many_waiters_and_browsers_meet_without_a_lost_or_double_one() -> TestRe
 #[tokio::test]
 async fn expired_tickets_of_a_silent_node_are_passed_over() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(2).await?;
+    let (pool, _) = world.pool(2).await?;
     world.silence(other_node()).await?;
     let expired = |n| QueueEntry { lasts: -Duration::SECOND, ..place(n, other_node()) };
     enter(&world, &expired(1)).await?;
     enter(&world, &QueueEntry { lasts: Duration::HOUR, ..place(2, other_node()) }).await?;
-    world.warm(1, fence).await?;
+    world.warm(1).await?;
     assert_eq!(world.pools.ready(testing::browser_id(1), seconds(10)).await?, Replaced::Yes);
     assert_eq!(granted(&world, 2).await?.browser, Some(testing::browser_id(1)));
     assert_eq!(world.wait_queue.leave(ticket_id(1)).await?, TicketOutcome::Gone);
 
     enter(&world, &expired(3)).await?;
-    world.warm(2, fence).await?;
+    world.warm(2).await?;
     assert_eq!(world.pools.ready(testing::browser_id(2), seconds(11)).await?, Replaced::Yes);
     let newcomer = world.wait_queue.take_now(pool.id, &lease(4), seconds(12)).await?;
     assert!(matches!(newcomer, ImmediateLease::Leased(_)), "a dead ticket holds nobody up: {newcomer:?}");
@@ -302,10 +302,10 @@ async fn expired_tickets_of_a_silent_node_are_passed_over() -> TestResult {
 #[tokio::test]
 async fn a_ticket_whose_node_lives_gets_its_turn_whatever_time_it_is() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(1).await?;
+    let (pool, _) = world.pool(1).await?;
     // The clock was set forward while the ticket waited.
     enter(&world, &QueueEntry { lasts: -Duration::HOUR, ..place(1, testing::node_id()) }).await?;
-    world.warm(1, fence).await?;
+    world.warm(1).await?;
     assert_eq!(world.pools.ready(testing::browser_id(1), NOON).await?, Replaced::Yes);
     assert_eq!(world.wait_queue.take_now(pool.id, &lease(2), NOON).await?, ImmediateLease::Busy);
     assert_eq!(granted(&world, 1).await?.browser, Some(testing::browser_id(1)));
@@ -315,12 +315,12 @@ async fn a_ticket_whose_node_lives_gets_its_turn_whatever_time_it_is() -> TestRe
 #[tokio::test]
 async fn tickets_of_a_silent_node_come_after_the_others() -> TestResult {
     let world = World::new().await?;
-    let (_, fence) = world.pool(2).await?;
+    let _ = world.pool(2).await?;
     enter(&world, &place(1, other_node())).await?;
     enter(&world, &place(2, testing::node_id())).await?;
     world.silence(other_node()).await?;
     for (browser, waiter) in [(1, 2), (2, 1)] {
-        world.warm(browser, fence).await?;
+        world.warm(browser).await?;
         assert_eq!(world.pools.ready(testing::browser_id(browser), seconds(100)).await?, Replaced::Yes);
         assert_eq!(granted(&world, waiter).await?.browser, Some(testing::browser_id(browser)));
     }
@@ -330,10 +330,10 @@ async fn tickets_of_a_silent_node_come_after_the_others() -> TestResult {
 #[tokio::test]
 async fn who_leaves_at_the_moment_of_its_turn_learns_it_and_the_next_gets_the_browser() -> TestResult {
     let world = World::new().await?;
-    let (_, fence) = world.pool(1).await?;
+    let _ = world.pool(1).await?;
     enter(&world, &place(1, testing::node_id())).await?;
     enter(&world, &place(2, testing::node_id())).await?;
-    world.ready(1, fence).await?;
+    world.ready(1).await?;
     let TicketOutcome::Granted(session) = world.wait_queue.leave(ticket_id(1)).await? else {
         return Err("not granted".into());
     };
@@ -347,8 +347,8 @@ async fn who_leaves_at_the_moment_of_its_turn_learns_it_and_the_next_gets_the_br
 #[tokio::test]
 async fn an_undelivered_lease_leaves_its_browser_idle_and_a_released_one_ends_it() -> TestResult {
     let world = World::new().await?;
-    let (_, fence) = world.pool(1).await?;
-    world.ready(1, fence).await?;
+    let _ = world.pool(1).await?;
+    world.ready(1).await?;
     let first = taken(&world, 1).await?;
     let undelivered = first.on(SessionEvent::Undelivered, seconds(1))?;
     assert_eq!(world.sessions.end(&first, &undelivered).await?, Replaced::Yes);
@@ -363,11 +363,11 @@ async fn an_undelivered_lease_leaves_its_browser_idle_and_a_released_one_ends_it
 #[tokio::test]
 async fn a_taken_name_costs_no_one_a_browser() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(3).await?;
+    let (pool, _) = world.pool(3).await?;
     let named = |n| -> Result<LeaseRequest, Fault> { Ok(LeaseRequest { name: Some(label("Same")?), ..lease(n) }) };
-    world.ready(1, fence).await?;
+    world.ready(1).await?;
     assert!(matches!(world.wait_queue.take_now(pool.id, &named(1)?, NOON).await?, ImmediateLease::Leased(_)));
-    world.ready(2, fence).await?;
+    world.ready(2).await?;
     assert_eq!(world.wait_queue.take_now(pool.id, &named(2)?, NOON).await?, ImmediateLease::NameTaken);
     assert_eq!(world.state_of(testing::browser_id(2)).await?, Some(BrowserState::Idle));
     enter(&world, &QueueEntry { lease: named(3)?, ..place(3, testing::node_id()) }).await?;
@@ -380,14 +380,14 @@ async fn a_taken_name_costs_no_one_a_browser() -> TestResult {
 #[tokio::test]
 async fn a_ticket_that_comes_back_keeps_its_place() -> TestResult {
     let world = World::new().await?;
-    let (_, fence) = world.pool(3).await?;
+    let _ = world.pool(3).await?;
     let position = enter(&world, &place(1, testing::node_id())).await?;
     enter(&world, &place(2, testing::node_id())).await?;
-    world.ready(1, fence).await?;
+    world.ready(1).await?;
     let dead = granted(&world, 1).await?;
     assert_eq!(world.sessions.end(&dead, &dead.on(SessionEvent::StartFailed, seconds(1))?).await?, Replaced::Yes);
     enter(&world, &QueueEntry { position: Some(position), lease: lease(3), ..place(1, testing::node_id()) }).await?;
-    world.ready(2, fence).await?;
+    world.ready(2).await?;
     assert_eq!(granted(&world, 1).await?.id, testing::session_id(3));
     Ok(())
 }
@@ -395,11 +395,11 @@ async fn a_ticket_that_comes_back_keeps_its_place() -> TestResult {
 #[tokio::test]
 async fn the_tickets_of_a_node_that_starts_anew_are_cleared_and_end_with_their_browsers() -> TestResult {
     let world = World::new().await?;
-    let (_, fence) = world.pool(2).await?;
+    let _ = world.pool(2).await?;
     enter(&world, &place(1, testing::node_id())).await?;
     enter(&world, &place(2, testing::node_id())).await?;
     enter(&world, &place(3, other_node())).await?;
-    world.ready(1, fence).await?;
+    world.ready(1).await?;
     assert_eq!(world.wait_queue.decided(testing::node_id()).await?, vec![ticket_id(1)]);
     world.wait_queue.clear(testing::node_id(), seconds(1)).await?;
     assert_eq!(
@@ -417,9 +417,9 @@ async fn the_tickets_of_a_node_that_starts_anew_are_cleared_and_end_with_their_b
 #[tokio::test]
 async fn the_net_finds_a_browser_that_stayed_idle_beside_a_waiter() -> TestResult {
     let world = World::new().await?;
-    let (_, fence) = world.pool(1).await?;
+    let _ = world.pool(1).await?;
     enter(&world, &place(1, testing::node_id())).await?;
-    world.warm(1, fence).await?;
+    world.warm(1).await?;
     world.db.execute("UPDATE browsers SET state = 'idle'").await?;
     world.wait_queue.decided(testing::node_id()).await?;
     granted(&world, 1).await?;
@@ -429,14 +429,14 @@ async fn the_net_finds_a_browser_that_stayed_idle_beside_a_waiter() -> TestResul
 #[tokio::test]
 async fn waiters_keep_their_places_over_a_cut_database() -> TestResult {
     let world = World::new().await?;
-    let (pool, fence) = world.pool(1).await?;
+    let (pool, _) = world.pool(1).await?;
     enter(&world, &place(1, testing::node_id())).await?;
     world.db.interrupt().await?;
     let refused = world.wait_queue.take_now(pool.id, &lease(2), NOON).await;
     assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
     world.db.restore().await?;
     until("it answers", async || world.db.database().ping().await.is_ok()).await?;
-    world.ready(1, fence).await?;
+    world.ready(1).await?;
     granted(&world, 1).await?;
     Ok(())
 }

@@ -173,14 +173,14 @@ impl World {
     }
 
     /// Stores a warming browser of the first pool.
-    pub(crate) async fn warm(&self, n: u32, fence: LeaderFence) -> TestResult {
-        let warmed = self.pools.warm(&warming(n), fence, Generation::default()).await?;
-        if warmed == Replaced::Yes { Ok(()) } else { Err("lost the lead".into()) }
+    pub(crate) async fn warm(&self, n: u32) -> TestResult {
+        let warmed = self.pools.warm(&warming(n), Generation::default()).await?;
+        if warmed == Replaced::Yes { Ok(()) } else { Err("no room".into()) }
     }
 
     /// Stores an idle browser of the first pool, or grants it to a waiting ticket.
-    pub(crate) async fn ready(&self, n: u32, fence: LeaderFence) -> TestResult {
-        self.warm(n, fence).await?;
+    pub(crate) async fn ready(&self, n: u32) -> TestResult {
+        self.warm(n).await?;
         let ready = self.pools.ready(testing::browser_id(n), NOON).await?;
         if ready == Replaced::Yes { Ok(()) } else { Err("not warming".into()) }
     }

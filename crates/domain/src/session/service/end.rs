@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{EndReason, IdOrName, Session, SessionEvent, SessionState};
+use super::super::{IdOrName, Session, SessionEvent, SessionState};
 use super::leave::CleanupWait;
 use super::{EndSessionError, Sessions, not_found};
 use crate::access::Scope;

@@ -1,0 +1,60 @@
+//! The rooms of nodes for new sessions.
+
+use async_trait::async_trait;
+use casement_domain::node::{Node, NodeRoom, NodeRooms};
+use casement_domain::{NodeId, StoreError};
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Bool, Double, Integer, Nullable, Uuid as SqlUuid};
+use diesel_async::{AsyncPgConnection, RunQueryDsl};
+use uuid::Uuid;
+
+use super::PgNodes;
+use crate::column::Column;
+use crate::query::count;
+
+/// A session that starts has no browser yet.
+const ROOMS: &str = "
+    SELECT id AS node, state = 'serving' AS is_serving, cluster_address IS NOT NULL AS is_reachable, max_sessions AS places,
+        (SELECT coalesce(sum(memory_places), 0) FROM browsers b WHERE b.node_id = nodes.id AND b.state <> 'ending')
+        + (SELECT coalesce(sum(memory_places), 0) FROM sessions s WHERE s.node_id = nodes.id AND s.state = 'starting') AS used
+    FROM nodes WHERE id = $1 OR heartbeat_at > now() - make_interval(secs => $2)
+    ORDER BY id";
+
+#[derive(QueryableByName)]
+struct RoomRow {
+    #[diesel(sql_type = SqlUuid)]
+    node: Uuid,
+    #[diesel(sql_type = Bool)]
+    is_serving: bool,
+    #[diesel(sql_type = Bool)]
+    is_reachable: bool,
+    #[diesel(sql_type = Nullable<Integer>)]
+    places: Option<i32>,
+    #[diesel(sql_type = BigInt)]
+    used: i64,
+}
+
+#[async_trait]
+impl NodeRooms for PgNodes {
+    async fn rooms(&self, own: NodeId) -> Result<Vec<NodeRoom>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let query = diesel::sql_query(ROOMS).bind::<SqlUuid, _>(Column(own));
+            let rows: Vec<RoomRow> =
+                query.bind::<Double, _>(Node::LEASED_WITHIN.as_seconds_f64()).get_results(connection).await?;
+            Ok(rows.into_iter().map(RoomRow::into_room).collect())
+        };
+        self.database.fetch("node.rooms", work).await
+    }
+}
+
+impl RoomRow {
+    fn into_room(self) -> NodeRoom {
+        NodeRoom {
+            node: NodeId::from_ulid(self.node.as_u128().into()),
+            is_serving: self.is_serving,
+            is_reachable: self.is_reachable,
+            places: self.places.map(|places| count(places.into())),
+            used: count(self.used),
+        }
+    }
+}
