@@ -8,6 +8,7 @@ use casement_blobs::Blobs;
 use casement_chromium::Engine;
 use casement_domain::BrowserId;
 use casement_domain::browser::EngineError;
+use casement_domain::node::{NodeState, OwnState};
 use casement_domain::storage::DiskSpace as _;
 use casement_http::relay::{BrowserConnector, Channel, ConnectorError};
 use casement_http::{Health, Readiness, SessionConnector};
@@ -59,9 +60,10 @@ const DISK_IS_LOW: &str = "the disk is nearly full: telemetry, logs of apps and 
 const STORE_IS_AWAY: &str =
     "the object store does not respond: profiles, extensions, replays and apps cannot be stored or read";
 
-/// The health of this node. It is ready while the database answers and spares can be started. A pool that cannot fill
+/// The health of this node. It is ready while it takes sessions, the database answers and spares can be started. A pool that cannot fill
 /// does not count: its configuration may be unusable.
 pub(crate) struct NodeHealth {
+    pub(crate) own: OwnState,
     pub(crate) database: Database,
     pub(crate) spares: Spares,
     pub(crate) disk: DiskWatch,
@@ -71,6 +73,10 @@ pub(crate) struct NodeHealth {
 #[async_trait]
 impl Health for NodeHealth {
     async fn ready(&self) -> Result<Readiness, String> {
+        if self.own.state() != NodeState::Serving {
+            return Ok(Readiness::Draining);
+        }
+        self.own.answers().map_err(|away| away.to_string())?;
         self.database.ping().await.map_err(|_| "the database does not answer".to_owned())?;
         if self.spares.failing() {
             return Err("no browser can be started here".to_owned());

@@ -26,6 +26,11 @@ impl LocalWaiters {
         self.waiters.lock()
     }
 
+    /// Wakes every waiter, to look at its ticket.
+    pub(crate) fn wake_all(&self) {
+        self.waiters().values().for_each(|notify| notify.notify_one());
+    }
+
     /// Ends every wait, because the server stops.
     pub(crate) fn close(&self) {
         self.stopping.cancel();

@@ -28,6 +28,7 @@ mod local_waiters;
 mod logins;
 mod manual;
 mod metrics_catalogue;
+mod node_drain;
 mod profiles;
 mod proxies;
 mod replays;
@@ -134,6 +135,7 @@ async fn run(command: Command, traces: Option<RecordedTraces>) -> anyhow::Result
         Command::Blobs(BlobsCommand::Move(settings)) => blobs_move::run(settings).await,
         Command::Doctor(settings) => doctor::run(settings).await,
         Command::Stop(settings) => stop::run(settings).await,
+        Command::Drain(settings) => node_drain::run(settings).await,
         Command::Backup(settings) => backup::create(settings).await,
         Command::Restore(settings) => backup::restore(settings).await,
         Command::Openapi { operations, metrics } => {

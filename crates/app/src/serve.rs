@@ -14,11 +14,13 @@ use std::net::TcpListener;
 use std::num::NonZeroU32;
 
 use anyhow::Context as _;
+use casement_domain::node::Nodes;
 use casement_http::{Config, Server, ServerCertificate};
 use casement_telemetry::traces::RecordedTraces;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use self::background::{BackgroundJobs, Events};
@@ -34,6 +36,7 @@ use crate::doctor::raise_open_files;
 use crate::first_start;
 use crate::jobs::{CertificateReload, spawn};
 use crate::metrics_catalogue;
+use crate::node_drain::NodeDrain;
 use crate::settings::ServeSettings;
 use crate::stop::{self, StopOrder};
 use crate::store::Store;
@@ -113,17 +116,33 @@ async fn run_for(settings: ServeSettings, purpose: Purpose, traces: Option<Recor
     let order = if purpose == Purpose::EndSessions {
         StopOrder::EndSessions
     } else {
-        stop::listen(data_dir.path(), orders)?;
+        let drain = running.drain();
+        stop::listen(data_dir.path(), orders, drain.clone())?;
         if let Err(error) = running.announce(&data_dir) {
             warn!(%error, "cannot print on standard output that the server is ready");
         }
         // Starts after `announce`, whose first line must be the first of the output.
         tokio::spawn(pool_fill_progress.print_progress());
         let mut reload = Reload::new(certificate, running.infrastructure.rows.organizations.clone());
+        let mut draining: Option<JoinHandle<anyhow::Result<()>>> = None;
         loop {
             tokio::select! {
                 Some(order) = ordered.recv() => break order,
-                _ = terminate.recv() => break StopOrder::KeepSessions,
+                Some(drained) = finished(&mut draining) => match drained {
+                    Ok(()) => break StopOrder::KeepSessions,
+                    Err(error) => {
+                        warn!(%error, "the drain of SIGTERM has ended, and the server goes on");
+                        draining = None;
+                    }
+                },
+                _ = terminate.recv() => {
+                    if !settings.node.drain_on_term || draining.is_some() {
+                        break StopOrder::KeepSessions;
+                    }
+                    info!("SIGTERM: draining; a second one stops the server at once");
+                    let drain = drain.clone();
+                    draining = Some(tokio::spawn(async move { drain.run().await }));
+                }
                 _ = interrupt.recv() => break StopOrder::KeepSessions,
                 Some(()) = hang_up.recv() => reload.run().await,
             }
@@ -147,6 +166,12 @@ fn certificate(settings: &ServeSettings) -> anyhow::Result<Option<ServerCertific
         (None, Some(_)) => anyhow::bail!("--tls-key: there is no --tls-cert"),
         (None, None) => Ok(None),
     }
+}
+
+/// Waits for the end of a drain; returns `None` at once if there is none.
+async fn finished(draining: &mut Option<JoinHandle<anyhow::Result<()>>>) -> Option<anyhow::Result<()>> {
+    let ended = draining.as_mut()?.await;
+    Some(ended.unwrap_or_else(|error| Err(error.into())))
 }
 
 async fn close(store: &Store, cluster_supervisor: Option<ClusterSupervisor>) -> anyhow::Result<()> {
@@ -208,6 +233,15 @@ impl Running {
         let is_encrypted = settings.tls_cert.is_some();
         let running = Self { server, infrastructure, services, jobs, writers, has_default_pool, is_encrypted };
         Ok((running, pool_fill_progress))
+    }
+
+    /// Returns the drain of this node.
+    fn drain(&self) -> NodeDrain {
+        NodeDrain {
+            own: self.infrastructure.own.clone(),
+            nodes: Nodes::new(self.infrastructure.rows.nodes.clone()),
+            waker: self.services.node_waker.clone(),
+        }
     }
 
     /// Announces that the server is ready: the first line is for programs, the rest for people.

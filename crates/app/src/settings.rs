@@ -5,6 +5,7 @@ mod blobs;
 mod browsers;
 mod cluster;
 mod keys;
+mod node;
 mod serve;
 mod values;
 
@@ -21,6 +22,7 @@ pub(crate) use self::blobs::{BlobSettings, BlobsCommand, MoveSettings, local_pla
 pub(crate) use self::browsers::machine_memory_mib;
 pub(crate) use self::cluster::ClusterSettings;
 pub(crate) use self::keys::KeysCommand;
+pub(crate) use self::node::NodeSettings;
 pub(crate) use self::serve::{AppSettings, BuildSettings, LimitSettings, ServeSettings, TelemetryUrls};
 use crate::config_file;
 
@@ -158,6 +160,12 @@ pub(crate) enum Command {
     Doctor(DoctorSettings),
     /// Stop the server; sessions continue and are adopted by its next start
     Stop(StopSettings),
+    /// Drain the server: it takes no new sessions, and those that it has live until they end or the deadline is over
+    ///
+    /// Idle browsers of pools end, and other nodes replace them. The server goes on running, and takes sessions again
+    /// after a restart or `casement nodes resume`. With --wait, the command returns when the server is drained, so that
+    /// it can be stopped.
+    Drain(DrainSettings),
     /// Back this installation up; sessions continue
     ///
     /// Writes the database, the stored files (profiles, extensions, replays, apps) and the keys to a new folder. The
@@ -258,6 +266,18 @@ pub(crate) struct StopSettings {
     /// End the running sessions and invocations too
     #[arg(long)]
     pub(crate) end_sessions: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrainSettings {
+    #[command(flatten)]
+    pub(crate) data_dir: DataDir,
+    /// Return when the last session has ended
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// The seconds after which the sessions end that are left [default: --drain-deadline of the server]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=i64::from(casement_domain::node::MAX_DRAIN_SECONDS)))]
+    pub(crate) deadline: Option<u32>,
 }
 
 #[derive(Debug, Args)]

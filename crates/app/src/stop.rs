@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::data_dir::control_socket;
+use crate::node_drain::{self, NodeDrain};
 use crate::serve;
 use crate::settings::{StopSettings, serve_settings};
 use crate::short_path::ShortPath;
@@ -70,8 +71,8 @@ pub(crate) fn remove_control_socket(data_dir: &Path) {
     let _ = std::fs::remove_file(control_socket(data_dir));
 }
 
-/// Accepts stop orders until the process ends. The socket is in the data directory, where only the owner may connect.
-pub(crate) fn listen(data_dir: &Path, orders: mpsc::Sender<StopOrder>) -> anyhow::Result<()> {
+/// Accepts orders to stop and to drain until the process ends. The socket is in the data directory, where only the owner may connect.
+pub(crate) fn listen(data_dir: &Path, orders: mpsc::Sender<StopOrder>, drain: NodeDrain) -> anyhow::Result<()> {
     let path = control_socket(data_dir);
     // The socket of a killed server: no other server runs, because this process holds the lock of the data directory.
     let _ = std::fs::remove_file(&path);
@@ -90,7 +91,12 @@ pub(crate) fn listen(data_dir: &Path, orders: mpsc::Sender<StopOrder>) -> anyhow
             };
             let mut byte = [0; 1];
             let read = tokio::time::timeout(std::time::Duration::from_secs(1), caller.read_exact(&mut byte)).await;
-            match read.ok().and_then(Result::ok).and_then(|_| StopOrder::of(byte[0])) {
+            let order = read.ok().and_then(Result::ok).map(|_| byte[0]);
+            if order == Some(node_drain::ORDER) {
+                tokio::spawn(drain.clone().respond(caller));
+                continue;
+            }
+            match order.and_then(StopOrder::of) {
                 Some(order) => {
                     let _ = orders.send(order).await;
                     waiting.push(caller);

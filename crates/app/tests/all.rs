@@ -59,6 +59,7 @@ mod all {
     mod memories;
     mod network;
     mod node_client;
+    mod nodes;
     mod openapi;
     mod organization;
     mod playwright;

@@ -193,6 +193,17 @@ pub(crate) const RESOURCES: &[Resource] = &[
         verbs: &[verb("list", "list_audit_records"), verb("export", "export_audit_chunk")],
     },
     Resource {
+        name: "nodes",
+        about: "List the nodes of an installation, and drain them",
+        columns: &["id", "host", "state", "sessions", "max_sessions", "idle_browsers", "version", "heartbeat_at"],
+        verbs: &[
+            verb("list", "list_nodes"),
+            verb("get", "get_node"),
+            verb("drain", "drain_node"),
+            verb("resume", "resume_node"),
+        ],
+    },
+    Resource {
         name: "audit-destinations",
         about: "Manage the buckets to which audit records are exported",
         columns: &["id", "bucket", "prefix", "status", "consecutive_failures", "last_error", "last_success_at"],

@@ -106,6 +106,7 @@ fn close_reason(reason: EndReason) -> CloseReason {
         EndReason::Oom => CloseReason::Oom,
         EndReason::BrowserClosed => CloseReason::BrowserClosed,
         EndReason::BrowserHung => CloseReason::BrowserHung,
+        EndReason::NodeDrained => CloseReason::NodeDrained,
     }
 }
 

@@ -44,6 +44,7 @@ mod login_page;
 mod middleware;
 mod multipart;
 mod network;
+mod node;
 mod not_supported;
 mod openapi;
 mod operation;

@@ -52,6 +52,7 @@ async fn readyz(request: Request<Public>) -> Answer {
         Ok(Readiness::Degraded(detail)) => {
             Ok(answer::record(StatusCode::OK, &Status { status: "degraded", detail: Some(detail) }))
         }
+        Ok(Readiness::Draining) => Err(ApiError::new(Code::Unavailable, "the node is draining")),
         Err(reason) => Err(ApiError::new(Code::Unavailable, "the server is not ready").caused_by(reason)),
     }
 }

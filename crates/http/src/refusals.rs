@@ -16,6 +16,7 @@ use casement_domain::{
     field::{FieldCode, InvalidInput, InvalidValue},
     invocation::InvocationFailure,
     network::StaleNetwork,
+    node::{AwayFromStore, NodeRefused},
     organization::LimitExceeded,
     permission::InsufficientScope,
     pool::{BrowsersLeased, NotLeased},
@@ -47,6 +48,7 @@ macro_rules! respond_with_own_message {
 
 respond_with_own_message! {
     AmbiguousName => AmbiguousProxyName,
+    AwayFromStore => Unavailable,
     BadCursor => InvalidCursor,
     BadOffset => InvalidCursor,
     BrowsersLeased => ResourceInUse,
@@ -55,6 +57,7 @@ respond_with_own_message! {
     LimitExceeded => LimitExceeded,
     LoginRuns => InvalidState,
     NameTaken => NameConflict,
+    NodeRefused => InvalidState,
     NotFound => NotFound,
     NotLeased => NotFound,
     NotSupported => NotSupported,

@@ -14,7 +14,7 @@ use actix_web::{
 use crate::{
     api_key, cluster, connect, curl, deployment, devtools,
     error::{ApiError, Code},
-    invocation, login_page, not_supported,
+    invocation, login_page, node, not_supported,
     operation::{Operation, Requirement},
     permissions::RoutePermissions,
     project, replay, resources, session, telemetry, ui, vm, wd_hub,
@@ -215,6 +215,9 @@ fn web_interface(routes: &mut Routes) {
         .on(Method::POST, api_key::create_api_key)
         .done(routes);
     path("/ui/api/org/api_keys/{id}").on(Method::DELETE, api_key::delete_api_key).done(routes);
+    path("/ui/api/nodes").on(Method::GET, node::list_nodes).done(routes);
+    path("/ui/api/nodes/{id}/drain").on(Method::POST, node::drain_node).done(routes);
+    path("/ui/api/nodes/{id}/resume").on(Method::POST, node::resume_node).done(routes);
     path("/ui/api/browser_pools").on(Method::GET, ui::list_pools).done(routes);
     path("/ui/api/browsers").on(Method::GET, session::list_browsers).done(routes);
     path("/ui/api/browsers/{id_or_name}")

@@ -20,6 +20,7 @@ use casement_domain::{
     invocation::Invocations,
     live_view::LiveDisplay,
     network::DeniedRequestLog,
+    node::{Nodes, OwnState},
     pool::{Leases, PeerRequests, Pools},
     process::Processes,
     profile::Profiles,
@@ -118,6 +119,8 @@ pub enum Readiness {
     Whole,
     /// An optional part does not work, which the text names for people.
     Degraded(&'static str),
+    /// The node is draining or drained: it takes no new sessions.
+    Draining,
 }
 
 /// The use cases and ports that requests reach.
@@ -146,6 +149,10 @@ pub struct Services {
     pub audit: AuditLogs,
     /// The buckets to which audit records are exported.
     pub audit_destinations: AuditDestinations,
+    /// The nodes of the installation.
+    pub nodes: Nodes,
+    /// What this process knows of its own node.
+    pub own: OwnState,
     /// Writes audit records.
     pub trail: Arc<dyn AuditTrail>,
     /// Files of sessions.

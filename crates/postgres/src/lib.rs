@@ -63,7 +63,7 @@ pub use dump::{DumpError, DumpPrograms, Snapshot, database_is_empty};
 pub use extension::PgExtensions;
 pub use invocation::PgInvocations;
 pub use migrate::{MigrateError, knows_schema, migrate, revert_all};
-pub use node::PgNodes;
+pub use node::{NODES_CHANNEL, PgNodes};
 pub use notify::{NotificationEvent, Notifications};
 pub use organization::PgOrganizations;
 pub use pool::PgPools;

@@ -3,20 +3,27 @@
 mod rooms;
 
 use async_trait::async_trait;
-use casement_domain::node::{ClusterEndpoint, Epoch, Fingerprint, Node, NodeRepository, NodeState, StoredNode};
-use casement_domain::session::Tags;
-use casement_domain::{NodeId, StoreError};
-use diesel::dsl::{exists, not, now, sql};
+use casement_domain::node::{
+    ClusterEndpoint, Epoch, Fingerprint, Heartbeat, Node, NodeCondition, NodeFilter, NodeRepository, NodeState,
+    NodeStatus, SilentNode, StateChange, StoredNode,
+};
+use casement_domain::page::{Listed, Page};
+use casement_domain::session::{Session, SessionEvent, Tags};
+use casement_domain::{NodeId, Replaced, StoreError};
+use diesel::dsl::{Eq, Filter, Find, not, now, sql};
 use diesel::expression::SqlLiteral;
 use diesel::prelude::*;
-use diesel::sql_types::Bool;
+use diesel::sql_types::{self, BigInt, Bool, Double, Nullable, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use crate::column::{Column, Stored};
 use crate::database::repository;
 use crate::error::BadRow;
-use crate::schema::{browsers, nodes, pool_waiters, sessions};
+use crate::notify::pg_notify;
+use crate::query::{all, count};
+use crate::schema::{browsers, nodes, sessions};
+use crate::session::{self, SessionRow};
 
 #[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
 #[diesel(table_name = nodes, check_for_backend(diesel::pg::Pg), treat_none_as_null = true)]
@@ -70,6 +77,40 @@ impl NodeRow {
     }
 }
 
+/// A node with its condition and its load.
+#[derive(Debug, Queryable, Selectable)]
+#[diesel(table_name = nodes, check_for_backend(diesel::pg::Pg))]
+struct StatusRow {
+    #[diesel(embed)]
+    stored: StoredRow,
+    drain_ends_at: Option<OffsetDateTime>,
+    #[diesel(select_expression = is_silent(), select_expression_type = SqlLiteral<Bool>)]
+    is_silent: bool,
+    #[diesel(select_expression = sql::<BigInt>(SESSIONS), select_expression_type = SqlLiteral<BigInt>)]
+    sessions: i64,
+    #[diesel(select_expression = sql::<BigInt>(IDLE_BROWSERS), select_expression_type = SqlLiteral<BigInt>)]
+    idle_browsers: i64,
+}
+
+const SESSIONS: &str = "(SELECT count(*) FROM sessions s WHERE s.node_id = nodes.id AND s.state <> 'ended')";
+const IDLE_BROWSERS: &str = "(SELECT count(*) FROM browsers b WHERE b.node_id = nodes.id AND b.state = 'idle')";
+
+impl Stored<NodeStatus> for StatusRow {
+    fn of(_: &NodeStatus) -> Self {
+        unreachable!("the condition of a node is never stored")
+    }
+
+    fn value(self) -> Result<NodeStatus, BadRow> {
+        Ok(NodeStatus {
+            stored: self.stored.value()?,
+            drain_ends_at: self.drain_ends_at,
+            is_silent: self.is_silent,
+            sessions: count(self.sessions),
+            idle_browsers: count(self.idle_browsers),
+        })
+    }
+}
+
 /// A node with what the store adds.
 #[derive(Debug, Queryable, Selectable)]
 #[diesel(table_name = nodes, check_for_backend(diesel::pg::Pg))]
@@ -93,6 +134,9 @@ impl Stored<StoredNode> for StoredRow {
     }
 }
 
+/// The channel on which nodes are notified of changes of their state. The payload is the id of the node.
+pub const NODES_CHANNEL: &str = "casement_nodes";
+
 /// Whether a node sent a heartbeat recently. Heartbeats are written and compared with the database's clock, which all
 /// nodes share.
 pub(crate) fn is_alive() -> SqlLiteral<Bool> {
@@ -100,16 +144,34 @@ pub(crate) fn is_alive() -> SqlLiteral<Bool> {
     sql(&format!("nodes.heartbeat_at > now() - interval '{seconds} seconds'"))
 }
 
+fn is_silent() -> SqlLiteral<Bool> {
+    let seconds = Node::LOST_AFTER.whole_seconds();
+    sql(&format!("nodes.heartbeat_at <= now() - interval '{seconds} seconds'"))
+}
+
+/// Whether something of the node is left for which another one is responsible when it is lost.
+const HAS_REMAINS: &str = "(
+    EXISTS (SELECT FROM sessions s WHERE s.node_id = nodes.id AND s.state <> 'ended')
+    OR EXISTS (SELECT FROM browsers b WHERE b.node_id = nodes.id)
+    OR EXISTS (SELECT FROM invocations i WHERE i.node_id = nodes.id AND i.status = 'running')
+    OR EXISTS (SELECT FROM pool_waiters w WHERE w.node_id = nodes.id))";
+
 repository! {
     /// Nodes in PostgreSQL.
     PgNodes
+}
+
+/// The row of a run.
+fn run(id: NodeId, epoch: Epoch) -> Filter<Find<nodes::table, Column<NodeId>>, Eq<nodes::epoch, i64>> {
+    nodes::table.find(Column(id)).filter(nodes::epoch.eq(epoch.0))
 }
 
 #[async_trait]
 impl NodeRepository for PgNodes {
     async fn announce(&self, node: &Node) -> Result<Epoch, StoreError> {
         let row = NodeRow::of(node);
-        let run = (nodes::heartbeat_at.eq(now), nodes::state.eq(NodeState::Serving.as_str()));
+        let no_drain = nodes::drain_ends_at.eq(None::<OffsetDateTime>);
+        let run = (nodes::heartbeat_at.eq(now), nodes::state.eq(NodeState::Serving.as_str()), no_drain);
         let announced = diesel::insert_into(nodes::table)
             .values((&row, run, nodes::epoch.eq(1)))
             .on_conflict(nodes::id)
@@ -130,18 +192,100 @@ impl NodeRepository for PgNodes {
         self.database.find::<StoredRow, _>("node.find_by_key", row.limit(1)).await
     }
 
-    async fn heartbeat(&self, id: NodeId) -> Result<(), StoreError> {
-        let row = diesel::update(nodes::table.find(Column(id)));
-        self.database.change("node.heartbeat", row.set(nodes::heartbeat_at.eq(now))).await
+    async fn status(&self, id: NodeId) -> Result<Option<NodeStatus>, StoreError> {
+        let row = nodes::table.find(Column(id)).select(StatusRow::as_select());
+        self.database.find::<StatusRow, _>("node.status", row).await
+    }
+
+    async fn list(&self, filter: &NodeFilter, page: Page) -> Result<Listed<NodeStatus>, StoreError> {
+        let days = Node::LISTED_FOR.whole_days();
+        let is_listed = sql::<Bool>(&format!("nodes.heartbeat_at > now() - interval '{days} days'"));
+        let mut rows = nodes::table.filter(is_listed).into_boxed();
+        rows = match filter.condition {
+            None => rows,
+            Some(NodeCondition::Serving) => rows.filter(nodes::state.eq("serving")).filter(is_alive()),
+            Some(NodeCondition::Draining) => rows.filter(nodes::state.eq("draining")).filter(is_alive()),
+            Some(NodeCondition::Drained) => rows.filter(nodes::state.eq("drained")),
+            Some(NodeCondition::Lost) => rows.filter(nodes::state.ne("drained")).filter(is_silent()),
+        };
+        if !filter.labels.is_empty() {
+            // No node has invalid labels.
+            let Ok(wanted) = Tags::parse(filter.labels.clone()) else { return Ok(page.cut(Vec::new())) };
+            rows = rows.filter(nodes::labels.contains(Column(wanted)));
+        }
+        let rows = rows.order((nodes::host, nodes::id)).select(StatusRow::as_select());
+        self.database.page::<StatusRow, _>("node.list", page, rows).await
+    }
+
+    async fn heartbeat(&self, id: NodeId, epoch: Epoch) -> Result<Option<Heartbeat>, StoreError> {
+        let left = sql::<Nullable<Double>>("extract(epoch FROM nodes.drain_ends_at - now())::float8");
+        let beat = diesel::update(run(id, epoch)).set(nodes::heartbeat_at.eq(now)).returning((nodes::state, left));
+        let work = async move |connection: &mut AsyncPgConnection| {
+            let stored: Option<(Column<NodeState>, Option<f64>)> = beat.get_result(connection).await.optional()?;
+            Ok(stored.map(|(state, left)| Heartbeat {
+                state: state.0,
+                drain_left: left.map(|left| Duration::seconds_f64(left.max(0.0))),
+            }))
+        };
+        self.database.call("node.heartbeat", work).await
+    }
+
+    async fn change_state(&self, id: NodeId, change: StateChange) -> Result<Replaced, StoreError> {
+        let StateChange { epoch, from, to, drain } = change;
+        let work = async |connection: &mut AsyncPgConnection| {
+            // `least` ignores nulls.
+            let end = "UPDATE nodes SET state = $1, drain_ends_at = CASE WHEN $1 = 'serving' THEN NULL
+                     ELSE least(drain_ends_at, now() + make_interval(secs => $2)) END
+                 WHERE id = $3 AND epoch = $4 AND state = $5";
+            let changed = diesel::sql_query(end)
+                .bind::<Text, _>(to.as_str())
+                .bind::<Nullable<Double>, _>(drain.map(Duration::as_seconds_f64))
+                .bind::<sql_types::Uuid, _>(Column(id))
+                .bind::<BigInt, _>(epoch.0)
+                .bind::<Text, _>(from.as_str());
+            if changed.execute(connection).await? == 0 {
+                return Ok(Replaced::LostRace);
+            }
+            diesel::select(pg_notify(NODES_CHANNEL, id.to_string())).execute(connection).await?;
+            Ok(Replaced::Yes)
+        };
+        self.database.transaction("node.change_state", work).await
+    }
+
+    async fn finish_drain(&self, id: NodeId, epoch: Epoch) -> Result<bool, StoreError> {
+        let empty = run(id, epoch).filter(nodes::state.eq("draining")).filter(not(sql::<Bool>(HAS_REMAINS)));
+        self.database.changed("node.finish_drain", diesel::update(empty).set(nodes::state.eq("drained"))).await
     }
 
     async fn with_remains(&self) -> Result<Vec<(NodeId, OffsetDateTime)>, StoreError> {
-        let not_deleted =
-            sessions::table.filter(sessions::node_id.eq(nodes::id)).filter(not(sessions::state.eq("ended")));
-        let running = browsers::table.filter(browsers::node_id.eq(nodes::id));
-        let waiting = pool_waiters::table.filter(pool_waiters::node_id.eq(nodes::id));
-        let found = nodes::table.filter(exists(not_deleted).or(exists(running)).or(exists(waiting))).order(nodes::id);
+        let found = nodes::table.filter(sql::<Bool>(HAS_REMAINS)).order(nodes::id);
         let rows = found.select((nodes::id, nodes::heartbeat_at));
         self.database.all::<(Column<NodeId>, OffsetDateTime), _>("node.with_remains", rows).await
+    }
+
+    async fn lose(&self, node: SilentNode, at: OffsetDateTime) -> Result<Option<Vec<Session>>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let silent = nodes::table.find(Column(node.id)).filter(nodes::heartbeat_at.eq(node.heartbeat_at));
+            let next_epoch = diesel::update(silent).set(nodes::epoch.eq(nodes::epoch + 1));
+            if next_epoch.execute(connection).await? == 0 {
+                return Ok(None);
+            }
+            let living = sessions::table.filter(sessions::node_id.eq(Column(node.id)));
+            let living = living.filter(not(sessions::state.eq("ended"))).order(sessions::id);
+            let living = living.select(SessionRow::as_select()).for_update();
+            let living: Vec<Session> = all::<_, SessionRow, _>(connection, living).await?;
+            let mut ended = Vec::with_capacity(living.len());
+            for session in living {
+                let next = session.on(SessionEvent::NodeLost, at);
+                let next = next.unwrap_or_else(|_| unreachable!("a session that has not ended can be lost"));
+                if session::store_end(connection, session.state, &next).await? == Replaced::Yes {
+                    ended.push(next);
+                }
+            }
+            let browsers = browsers::table.filter(browsers::node_id.eq(Column(node.id)));
+            diesel::delete(browsers).execute(connection).await?;
+            Ok(Some(ended))
+        };
+        self.database.transaction("node.lose", work).await
     }
 }

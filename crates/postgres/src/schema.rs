@@ -135,6 +135,7 @@ diesel::table! {
         memory_mib -> Nullable<Int8>,
         labels -> Jsonb,
         version -> Text,
+        drain_ends_at -> Nullable<Timestamptz>,
     }
 }
 

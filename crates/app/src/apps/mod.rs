@@ -6,13 +6,13 @@ mod log_writer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use casement_domain::NodeId;
 use casement_domain::api_key::ApiKeys;
 use casement_domain::blob::BlobStore;
 use casement_domain::deployment::{
     Builder, Builds, DeploymentDeps, DeploymentRepository, DeploymentRules, Deployments, LineStore, PackageArchives,
 };
 use casement_domain::invocation::{CallLimits, InvocationDeps, InvocationRepository, Invocations, Runner, Runs};
+use casement_domain::node::OwnState;
 use casement_domain::session::Sessions;
 use casement_postgres::{Notifications, apps_channel};
 pub(crate) use change_feed::{AppWakers, ChangeFeed};
@@ -49,7 +49,7 @@ pub(crate) struct AppRuntime {
 
 /// The services that deployments and invocations need.
 pub(crate) struct AppServices<'a> {
-    pub(crate) node: NodeId,
+    pub(crate) own: OwnState,
     pub(crate) public_url: &'a Url,
     pub(crate) sessions: Sessions,
     pub(crate) keys: ApiKeys,
@@ -103,10 +103,11 @@ impl Apps {
             ids: system.clone(),
         });
         let base_url = services.public_url.as_str().trim_end_matches('/').to_owned();
-        let builds = Builds::new(deployments.clone(), services.node, base_url);
+        let builds = Builds::new(deployments.clone(), services.own.id(), base_url);
         let at_once = settings.app_parallel as usize;
         let runs = Runs::new(rows.invocations, rows.deployments, system, builds.clone(), CallLimits::DEFAULT, at_once);
         let work = AppJobs {
+            own: services.own,
             builds,
             runs: runs.clone(),
             invocations: invocations.clone(),

@@ -9,7 +9,8 @@ use casement_domain::deployment::{
     Build, BuildEnd, BuildFailure, BuildStep, Builder, Builds, ChangeNotifier, ChangeWaiter, Deployment, LeasedBuild,
     LineStore, Subject, WakeReason,
 };
-use casement_domain::invocation::{Invocations, LeasedInvocation, RunFailure, RunFault, Runner, Runs};
+use casement_domain::invocation::{Invocations, LeasedInvocation, RunFailure, RunFault, Runnable, Runner, Runs};
+use casement_domain::node::OwnState;
 use casement_domain::{Clock as _, InvocationId, StoreError};
 use parking_lot::{Mutex, MutexGuard};
 use time::OffsetDateTime;
@@ -32,6 +33,7 @@ const ADOPTED_CALL_GRACE: time::Duration = time::Duration::seconds(10);
 /// The services and state of the jobs.
 #[derive(Clone)]
 pub(crate) struct AppJobs {
+    pub(crate) own: OwnState,
     pub(crate) builds: Builds,
     pub(crate) runs: Runs,
     pub(crate) invocations: Invocations,
@@ -112,7 +114,7 @@ impl AppJobs {
 
     async fn build(self) {
         loop {
-            match self.retry("take a build", || self.builds.take()).await {
+            match self.retry("take a build", || self.take_build()).await {
                 Err(StoreAbandoned::Stopping) => return,
                 Ok(Some(taken)) => drop(tokio::spawn(self.clone().supervise_build(taken))),
                 Ok(None) | Err(StoreAbandoned::Refused) => tokio::select! {
@@ -122,6 +124,19 @@ impl AppJobs {
                 },
             }
         }
+    }
+
+    async fn take_build(&self) -> Result<Option<LeasedBuild>, StoreError> {
+        if self.own.takes_sessions() { self.builds.take().await } else { Ok(None) }
+    }
+
+    async fn take_calls(&self) -> Result<Vec<LeasedInvocation>, StoreError> {
+        if self.own.takes_sessions() { self.runs.take().await } else { Ok(Vec::new()) }
+    }
+
+    /// Returns the deployments to hold ready: none if this node takes no sessions.
+    async fn wanted(&self) -> Result<Vec<Runnable>, StoreError> {
+        if self.own.takes_sessions() { self.runs.wanted(self.ready).await } else { Ok(Vec::new()) }
     }
 
     async fn supervise_build(self, taken: LeasedBuild) {
@@ -188,7 +203,7 @@ impl AppJobs {
         super::spawn(late, self.stop.clone());
         let mut last_check = Instant::now();
         loop {
-            let taken = match self.retry("take calls", || self.runs.take()).await {
+            let taken = match self.retry("take calls", || self.take_calls()).await {
                 Ok(taken) => taken,
                 Err(StoreAbandoned::Stopping) => return,
                 Err(StoreAbandoned::Refused) => Vec::new(),
@@ -338,7 +353,7 @@ impl AppJobs {
 
     async fn keep_ready(self) {
         loop {
-            match self.retry("list ready deployments", || self.runs.wanted(self.ready)).await {
+            match self.retry("list ready deployments", || self.wanted()).await {
                 Ok(wanted) => self.runner.keep(wanted),
                 Err(StoreAbandoned::Stopping) => return,
                 Err(StoreAbandoned::Refused) => {}

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::auth_connection::{FlowChangeNotifier, FlowRunner, Next, OrphanedFlow, PagePhase};
+use casement_domain::node::OwnState;
 use casement_domain::{AuthConnectionId, AuthFlowId, Clock as _};
 use casement_postgres::{AUTH_CHANNEL, DatabaseConfig, NotificationEvent, Notifications};
 use futures_util::stream::BoxStream;
@@ -103,14 +104,15 @@ impl FlowChangeNotifier for AuthChanges {
 /// claims the flows again.
 #[derive(Clone)]
 pub(crate) struct LoginFlows {
+    own: OwnState,
     runner: FlowRunner,
     changes: AuthChanges,
     carried: Arc<Mutex<HashSet<AuthFlowId>>>,
 }
 
 impl LoginFlows {
-    pub(crate) fn new(runner: FlowRunner, changes: AuthChanges) -> Self {
-        Self { runner, changes, carried: Arc::default() }
+    pub(crate) fn new(own: OwnState, runner: FlowRunner, changes: AuthChanges) -> Self {
+        Self { own, runner, changes, carried: Arc::default() }
     }
 
     fn carried(&self) -> MutexGuard<'_, HashSet<AuthFlowId>> {
@@ -134,6 +136,9 @@ impl Job for LoginFlows {
     }
 
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
+        if !self.own.takes_sessions() {
+            return Ok(());
+        }
         for found in self.runner.orphaned_flows().await? {
             if !self.carried().insert(found.flow) {
                 continue;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use casement_domain::node::{NodeCondition, OwnState};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +15,9 @@ pub(crate) struct MetricsUpkeep {
     pub(crate) metrics: PrometheusHandle,
     pub(crate) sandbox_egress: Arc<SandboxEgress>,
     pub(crate) spares: Spares,
+    pub(crate) own: OwnState,
+    /// The number of sessions for which this node has room.
+    pub(crate) max_sessions: u32,
 }
 
 #[async_trait]
@@ -29,6 +33,12 @@ impl Job for MetricsUpkeep {
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
         self.sandbox_egress.measure();
         metrics::gauge!("casement_spare_browsers").set(f64::from(self.spares.ready()));
+        metrics::gauge!("casement_node_max_sessions").set(f64::from(self.max_sessions));
+        let condition = self.own.condition();
+        for other in NodeCondition::ALL {
+            let value = if other == condition { 1.0 } else { 0.0 };
+            metrics::gauge!("casement_node_state", "state" => other.as_str()).set(value);
+        }
         self.metrics.run_upkeep();
         Ok(())
     }

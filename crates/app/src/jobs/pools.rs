@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::browser::{EngineError, EngineFault, Launch};
-use casement_domain::node::{PeerNotice, Peers};
+use casement_domain::node::{OwnState, PeerNotice, Peers};
 use casement_domain::pool::{FairQueue, FillRound, PoolFiller, PoolRepository, WarmError};
 use casement_domain::session::{PoolWake, Sessions};
 use casement_domain::{MonotonicClock as _, MonotonicTime, PoolId, ProjectId};
@@ -44,6 +44,7 @@ impl PoolWake for PoolWaker {
 
 /// The services and state of the job.
 pub(crate) struct PoolFillJob {
+    pub(crate) own: OwnState,
     pub(crate) filler: PoolFiller,
     pub(crate) pools: Arc<dyn PoolRepository>,
     pub(crate) sessions: Sessions,
@@ -112,6 +113,10 @@ async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
                 }
                 continue;
             }
+        }
+        if !context.own.takes_sessions() {
+            later.clear();
+            continue;
         }
         let now = System.monotonic_now();
         due.extend(later.iter().filter(|(_, at)| **at <= now).map(|(pool, _)| *pool));

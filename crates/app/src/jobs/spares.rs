@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use async_trait::async_trait;
 use casement_domain::browser::{BrowserEngine, Launch, ReservedMemory, Shape, SpareBrowsers};
+use casement_domain::node::OwnState;
 use casement_domain::{BrowserId, IdSource};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -80,6 +81,13 @@ impl Spares {
         found
     }
 
+    /// Starts missing spares soon.
+    pub(crate) fn refill(&self) {
+        if self.missing().is_some() {
+            self.wanted.notify_one();
+        }
+    }
+
     /// Removes and returns all spares, for the caller to end.
     pub(crate) fn clear(&self) -> Vec<BrowserId> {
         self.spares_by_shape().iter_mut().flat_map(|spares| std::mem::take(&mut spares.ready)).collect()
@@ -102,6 +110,7 @@ impl SpareBrowsers for Spares {
 
 /// Starts missing spares, one at a time. It competes with the pools for the start slots.
 pub(crate) struct SpareFilling {
+    pub(crate) own: OwnState,
     pub(crate) spares: Spares,
     pub(crate) engine: Arc<dyn BrowserEngine>,
     pub(crate) slots: StartSlots,
@@ -123,7 +132,7 @@ impl Job for SpareFilling {
     }
 
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
-        while let Some(shape) = self.spares.missing() {
+        while let Some(shape) = self.spares.missing().filter(|_| self.own.takes_sessions()) {
             let Some(permit) = stop.run_until_cancelled(self.slots.take()).await else { break };
             let id = BrowserId::mint(&System as &dyn IdSource);
             let launch = Launch { id, shape, abandoned_after_seconds: ABANDONED_AFTER_SECONDS };

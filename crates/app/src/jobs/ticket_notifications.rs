@@ -1,4 +1,5 @@
-//! Wakes the waiters of this node when their tickets are decided, by this node or another one.
+//! Wakes the waiters of this node when their tickets are decided, by this node or another one, and the heartbeat when
+//! the state of this node was changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,15 +7,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use casement_domain::pool::{Leases, PeerRequests, WaitQueue};
 use casement_domain::{NodeId, StoreError, TicketId};
-use casement_postgres::{DatabaseConfig, NotificationEvent, Notifications, node_channel};
+use casement_postgres::{DatabaseConfig, NODES_CHANNEL, NotificationEvent, Notifications, node_channel};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::Job;
+use super::{Job, NodeWaker};
 
 #[derive(Clone)]
 pub(crate) struct TicketNotifications {
     pub(crate) node: NodeId,
+    pub(crate) node_waker: NodeWaker,
     pub(crate) database: DatabaseConfig,
     pub(crate) wait_queue: Arc<dyn WaitQueue>,
     pub(crate) leases: Leases,
@@ -33,12 +35,18 @@ impl TicketNotifications {
 
     async fn handle(&self, notification: NotificationEvent) {
         match notification {
+            NotificationEvent::Notification { channel, payload } if channel == NODES_CHANNEL => {
+                if payload.parse() == Ok(self.node) {
+                    self.node_waker.read_soon();
+                }
+            }
             NotificationEvent::Notification { payload, .. } => match payload.parse() {
                 Ok(ticket) => self.decided(ticket),
                 Err(_) => warn!(payload, "ignored an invalid notification about tickets"),
             },
             // Notifications may have been lost before this event.
             NotificationEvent::Listening => {
+                self.node_waker.read_soon();
                 if let Err(error) = self.reconcile().await {
                     warn!(%error, "tickets that were decided meanwhile cannot be read");
                 }
@@ -69,7 +77,8 @@ impl Job for TicketNotifications {
     }
 
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
-        let mut notifications = Notifications::listen(&self.database, vec![node_channel(self.node)]);
+        let mut notifications =
+            Notifications::listen(&self.database, vec![node_channel(self.node), NODES_CHANNEL.to_owned()]);
         while let Some(notification) = stop.run_until_cancelled(notifications.next()).await {
             self.handle(notification).await;
         }

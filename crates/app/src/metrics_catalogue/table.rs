@@ -29,6 +29,7 @@ const DATABASE_OPERATION: Label =
 pub(super) const SECTIONS: &[Section] = &[
     Section { title: "Requests", metrics: REQUESTS },
     Section { title: "Sessions and profiles", metrics: SESSIONS },
+    Section { title: "Nodes", metrics: NODES },
     Section { title: "Pools", metrics: POOLS },
     Section { title: "Browsers", metrics: BROWSERS },
     Section { title: "Relays", metrics: RELAYS },
@@ -61,6 +62,34 @@ const REQUESTS: &[Metric] = &[
         "connections",
         &[],
         "Counts connections that were closed because too many connections had sent only a part of a request's head.",
+    ),
+];
+
+const NODES: &[Metric] = &[
+    metric(
+        Kind::Gauge,
+        "casement_node_state",
+        "1",
+        &[label(
+            "state",
+            "the state; `lost`: without contact to the database for so long that it does not answer for its sessions",
+            &["serving", "draining", "drained", "lost"],
+        )],
+        "Is 1 for the state of this node, and 0 for all others.",
+    ),
+    metric(
+        Kind::Gauge,
+        "casement_node_max_sessions",
+        "sessions",
+        &[],
+        "Shows the number of sessions for which this node has room.",
+    ),
+    metric(
+        Kind::Counter,
+        "casement_nodes_lost_total",
+        "nodes",
+        &[],
+        "Counts the other nodes whose sessions this node has ended because they were lost.",
     ),
 ];
 
@@ -216,10 +245,12 @@ const CLOSE_REASONS: &[&str] = &[
     "oom",
     "browser_closed",
     "browser_hung",
+    "node_drained",
     "drain",
     "message_too_big",
     "protocol_error",
     "policy",
+    "node_unreachable",
 ];
 
 const EGRESS: &[Metric] = &[

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use casement_chromium::EngineEvent;
 use casement_domain::PoolId;
-use casement_domain::node::NodeWatch;
+use casement_domain::node::{NodeWatch, Nodes};
 use casement_domain::pool::{PeerRequests, PoolFiller};
 use casement_postgres::PgBlobStore;
 use casement_telemetry::audit_export::AuditExporter;
@@ -20,9 +20,10 @@ use super::use_cases::UseCases;
 use crate::apps::ChangeFeed;
 use crate::jobs::{
     AppJobs, AuditCompleteness, AuditExportJob, AuditRetention, AuthNotifications, BlobWatch, BrowserCleanup,
-    BrowserEvents, DiskJob, ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks, LoginFlows, LoginRetention,
-    LostNodes, MetricsUpkeep, PoolFillJob, PoolMetrics, ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup,
-    SpareFilling, StartSlots, TelemetryRetention, TicketNotifications, UncertainWrites, spawn,
+    BrowserEvents, DiskJob, Drain, ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks, LoginFlows,
+    LoginRetention, LostNodes, MetricsUpkeep, NodeReturn, PoolFillJob, PoolMetrics, ProfileCleanup, ProxyChecks,
+    Reconcile, ReplayCleanup, SpareFilling, StartSlots, TelemetryRetention, TicketNotifications, UncertainWrites,
+    spawn,
 };
 use crate::proxies;
 use crate::settings::ServeSettings;
@@ -57,7 +58,7 @@ impl BackgroundJobs {
     ) -> Self {
         let jobs = Jobs { infrastructure, services, settings, store };
         let heartbeat = CancellationToken::new();
-        spawn(Heartbeat { node: infrastructure.node, nodes: infrastructure.rows.nodes.clone() }, heartbeat.clone());
+        jobs.heartbeat(heartbeat.clone());
         jobs.sessions(&cases);
         jobs.browsers(events, checked_pools);
         jobs.retention(&cases);
@@ -75,12 +76,16 @@ impl BackgroundJobs {
             metrics,
             sandbox_egress: infrastructure.sandbox_egress.clone(),
             spares: services.spares.clone(),
+            own: infrastructure.own.clone(),
+            max_sessions: infrastructure.description.max_sessions,
         };
         spawn(upkeep, CancellationToken::new());
         let cleanup = BrowserCleanup::new(services.sessions.clone(), services.pending_cleanup.clone());
         let browser_cleanup = jobs.start(cleanup);
         let change_feed = cases.apps.change_feed.clone();
-        Self { apps: cases.apps.spawn(store), change_feed, browser_cleanup, heartbeat }
+        let apps = cases.apps.spawn(store);
+        jobs.drain(apps.clone());
+        Self { apps, change_feed, browser_cleanup, heartbeat }
     }
 }
 
@@ -101,6 +106,39 @@ impl Jobs<'_> {
         PoolFiller::new(pool_deps.clone(), self.infrastructure.rows.browsers.clone(), sessions.clone())
     }
 
+    fn heartbeat(&self, stop: CancellationToken) {
+        let Infrastructure { own, description, cluster, rows, engine, .. } = self.infrastructure;
+        let SessionServices { sessions, spares, local_waiters, node_waker, .. } = self.services;
+        let (own, nodes, waker) = (own.clone(), rows.nodes.clone(), node_waker.clone());
+        let node_return = NodeReturn {
+            own: own.clone(),
+            node: description.clone(),
+            nodes: nodes.clone(),
+            cluster: cluster.clone(),
+            sessions: sessions.clone(),
+            engine: engine.clone(),
+            spares: spares.clone(),
+            local_waiters: local_waiters.clone(),
+        };
+        spawn(Heartbeat { own, nodes, waker, node_return }, stop);
+    }
+
+    fn drain(&self, apps: AppJobs) {
+        let Infrastructure { own, rows, engine, .. } = self.infrastructure;
+        let SessionServices { sessions, spares, node_waker, .. } = self.services;
+        self.start(Drain {
+            own: own.clone(),
+            nodes: Nodes::new(rows.nodes.clone()),
+            sessions: sessions.clone(),
+            engine: engine.clone(),
+            spares: spares.clone(),
+            apps,
+            waker: node_waker.clone(),
+            default_deadline: self.settings.node.drain_deadline(),
+            ended_spares: false,
+        });
+    }
+
     fn sessions(&self, cases: &UseCases) {
         let Infrastructure { node, rows, .. } = self.infrastructure;
         let SessionServices { sessions, leases, .. } = self.services;
@@ -108,6 +146,7 @@ impl Jobs<'_> {
         let requests = PeerRequests::new(leases.clone());
         let tickets = TicketNotifications {
             node: *node,
+            node_waker: self.services.node_waker.clone(),
             database: self.store.config.clone(),
             wait_queue: wait_queue.clone(),
             leases: leases.clone(),
@@ -124,6 +163,7 @@ impl Jobs<'_> {
         self.start(IdleSessions { sessions: sessions.clone() });
         self.start(LostNodes {
             others: NodeWatch::new(*node, rows.nodes.clone(), Arc::new(System)),
+            nodes: rows.nodes.clone(),
             wait_queue: wait_queue.clone(),
             sessions: sessions.clone(),
             runs: cases.apps.runs.clone(),
@@ -151,6 +191,7 @@ impl Jobs<'_> {
             CancellationToken::new(),
         );
         self.start(PoolFillJob {
+            own: self.infrastructure.own.clone(),
             filler: self.filler(),
             pools: self.infrastructure.rows.pools.clone(),
             sessions: sessions.clone(),
@@ -160,7 +201,8 @@ impl Jobs<'_> {
             figures: self.services.figures.clone(),
             checked_pools,
         });
-        self.start(SpareFilling { spares, engine: port.clone(), slots });
+        let own = self.infrastructure.own.clone();
+        self.start(SpareFilling { own, spares, engine: port.clone(), slots });
     }
 
     /// Spawns the jobs that delete old data.
@@ -178,7 +220,7 @@ impl Jobs<'_> {
     fn logins(&self, cases: &UseCases) {
         let UseCases { logins, auth_changes, .. } = cases;
         self.start(AuthNotifications { changes: auth_changes.clone(), database: self.store.config.clone() });
-        self.start(LoginFlows::new(logins.clone(), auth_changes.clone()));
+        self.start(LoginFlows::new(self.infrastructure.own.clone(), logins.clone(), auth_changes.clone()));
         self.start(LoginChecks { runner: logins.clone() });
         self.start(LoginRetention { runner: logins.clone() });
     }

@@ -9,13 +9,13 @@ use casement_agent_protocol::telemetry::Addresses;
 use casement_blobs::Blobs;
 use casement_chromium::{Engine, EngineConfig, check_script_runner};
 use casement_domain::blob::{BlobStore, StoreMark};
-use casement_domain::node::{Epoch, NoPeers, Node, NodeRepository, Peers};
+use casement_domain::node::{NoPeers, Node, OwnState, Peers};
 use casement_domain::profile::ProfileVersions;
 use casement_domain::proxy::{ProxyGateways, ProxyRouting};
 use casement_domain::replay::ReplayArchive;
-use casement_domain::session::{Sessions, Tags};
+use casement_domain::session::Sessions;
 use casement_domain::storage::StorageBounds;
-use casement_domain::{Clock as _, NodeId, StoreError};
+use casement_domain::{Clock as _, NodeId};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Cluster, NodeCalls};
 use casement_postgres::PgBlobStore;
@@ -29,14 +29,11 @@ use crate::cluster_node::ClusterListener;
 use crate::data_dir::DataDir;
 use crate::disk::DiskWatch;
 use crate::egress::SandboxEgress;
-use crate::settings::{ServeSettings, TelemetryUrls, machine_memory_mib};
+use crate::settings::{NodeSettings, ServeSettings, TelemetryUrls, machine_memory_mib};
 use crate::store::Store;
 use crate::system::System;
 use crate::{app_runtime, blob_store, extensions, profiles, proxies, replays};
 use casement_sealing::MasterKeys;
-
-/// The memory of an idle session, for the number of sessions for which a node has room.
-const SESSION_MIB: u32 = 180;
 
 pub(super) struct Infrastructure {
     pub(super) node: NodeId,
@@ -45,6 +42,10 @@ pub(super) struct Infrastructure {
     /// The other nodes of the database.
     pub(super) peers: Arc<dyn Peers>,
     pub(super) data_dir: PathBuf,
+    /// What this process knows of its own node.
+    pub(super) own: OwnState,
+    /// What the node announces.
+    pub(super) description: Node,
     pub(super) public_url: Url,
     pub(super) rows: Repositories,
     pub(super) disk: DiskWatch,
@@ -82,7 +83,9 @@ impl Infrastructure {
         // A server that is refused is never announced, so that no other node counts on it.
         let blob_rows = PgBlobStore::new(store.database.clone());
         let (blob_store, blob_mark) = blob_store::open_for_server(&settings.blobs, data_dir.path(), &blob_rows).await?;
-        let epoch = announce_node(&*rows.nodes, node, local, listener).await?;
+        let description = describe_node(node, local, listener, &settings.node)?;
+        let epoch = rows.nodes.announce(&description).await?;
+        let own = OwnState::new(node, epoch, Arc::new(System));
         blob_store::ensure_not_moved(&blob_rows, blob_mark.as_ref()).await?;
         let cluster = listener.map(|listener| Cluster::new(node, epoch, listener.identity.clone(), rows.nodes.clone()));
         let peers: Arc<dyn Peers> = match &cluster {
@@ -112,6 +115,8 @@ impl Infrastructure {
             cluster,
             peers,
             data_dir: data_dir.path().to_owned(),
+            own,
+            description,
             public_url,
             rows,
             disk,
@@ -148,25 +153,23 @@ impl Infrastructure {
     }
 }
 
-async fn announce_node(
-    nodes: &dyn NodeRepository,
+fn describe_node(
     id: NodeId,
     local: SocketAddr,
     listener: Option<&ClusterListener>,
-) -> Result<Epoch, StoreError> {
-    let memory_mib = machine_memory_mib();
-    let node = Node {
+    settings: &NodeSettings,
+) -> anyhow::Result<Node> {
+    Ok(Node {
         id,
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         address: local.to_string(),
         cluster: listener.map(|listener| listener.endpoint.clone()),
-        max_sessions: memory_mib / SESSION_MIB,
-        memory_mib: memory_mib.into(),
-        labels: Tags::default(),
+        max_sessions: settings.max_sessions(),
+        memory_mib: machine_memory_mib().into(),
+        labels: settings.labels()?,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started_at: System.now(),
-    };
-    nodes.announce(&node).await
+    })
 }
 
 /// Returns the egress, and the receiver of failed requests.

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::infrastructure::Infrastructure;
 use crate::connections::LoggedConnections;
 use crate::engine_metrics::MeteredEngine;
-use crate::jobs::{PoolGauges, PoolWaker, Spares};
+use crate::jobs::{NodeWaker, PoolGauges, PoolWaker, Spares};
 use crate::local_waiters::LocalWaiters;
 use crate::profiles;
 use crate::replays::{self, CleanupSignal};
@@ -52,6 +52,7 @@ pub(super) struct SessionServices {
     pub(super) feed: EventHubs,
     pub(super) spares: Spares,
     pub(super) waker: PoolWaker,
+    pub(super) node_waker: NodeWaker,
     pub(super) figures: PoolGauges,
     pub(super) local_waiters: LocalWaiters,
     pub(super) pending_cleanup: CleanupSignal,
@@ -162,6 +163,7 @@ impl SessionServices {
             feed,
             spares,
             waker,
+            node_waker: NodeWaker::default(),
             figures: PoolGauges::default(),
             local_waiters,
             pending_cleanup,

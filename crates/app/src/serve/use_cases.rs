@@ -12,6 +12,7 @@ use casement_domain::credential_provider::CredentialProviders;
 use casement_domain::curl::Curl;
 use casement_domain::extension::Extensions;
 use casement_domain::fs::Files;
+use casement_domain::node::Nodes;
 use casement_domain::pool::PeerRequests;
 use casement_domain::process::Processes;
 use casement_domain::profile::Profiles;
@@ -80,7 +81,7 @@ impl UseCases {
         let proxies = proxies::use_cases(rows.proxies.clone(), keys, dialer, upstreams, limits.max_proxies);
         let profiles = profiles::use_cases(infrastructure.profiles.clone(), limits.max_profiles);
         let under_apps = AppServices {
-            node: *node,
+            own: infrastructure.own.clone(),
             public_url: &infrastructure.public_url,
             sessions: sessions.clone(),
             keys: rows.keys.clone(),
@@ -160,6 +161,8 @@ impl UseCases {
             pools: services.pools.clone(),
             audit: AuditLogs::new(rows.audit.clone(), services.trail.clone()),
             audit_destinations: self.audit_export.destinations.clone(),
+            nodes: Nodes::new(rows.nodes.clone()),
+            own: infrastructure.own.clone(),
             trail: services.trail.clone(),
             files: Files::new(machine.clone(), activity()),
             computers: Computers::new(machine.clone(), activity()),
@@ -187,6 +190,7 @@ impl UseCases {
             connections: services.connections.clone(),
             tracing: self.traces_calls.then(|| Arc::new(CallTraces) as Arc<dyn CallTracing>),
             health: Arc::new(NodeHealth {
+                own: infrastructure.own.clone(),
                 database: store.database.clone(),
                 spares: services.spares.clone(),
                 disk: infrastructure.disk.clone(),

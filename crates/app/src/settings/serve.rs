@@ -26,6 +26,7 @@ use super::audit_export::AuditExportSettings;
 use super::blobs::BlobSettings;
 use super::browsers::BrowserSettings;
 use super::cluster::ClusterSettings;
+use super::node::NodeSettings;
 use super::values::{
     host_and_port, host_name, listen_address, named_file, plain_url, public_url, ratio, registry_url, trusted_proxy,
 };
@@ -182,6 +183,8 @@ pub(crate) struct ServeSettings {
         action = clap::ArgAction::Append
     )]
     pub(crate) credential_provider_allow: Vec<Allow>,
+    #[command(flatten)]
+    pub(crate) node: NodeSettings,
     #[command(flatten)]
     pub(crate) browsers: BrowserSettings,
     /// The folder of the script runner, with Node and Playwright [default: ../runner or ../lib/casement/runner beside

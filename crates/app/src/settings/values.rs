@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr as _;
 
+use casement_domain::session::Tags;
 use casement_egress::{Allow, SANDBOX_SOURCE_ADDRESSES};
 use ipnet::IpNet;
 use url::Url;
@@ -85,6 +86,14 @@ pub(super) fn named_file(text: &str) -> Result<(String, PathBuf), String> {
 }
 
 /// Parses a URL that can be requested.
+/// Parses a label of a node, as KEY=VALUE.
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
+    let label = (key.trim().to_owned(), value.trim().to_owned());
+    Tags::parse([label.clone()].into()).map_err(|invalid| invalid.message)?;
+    Ok(label)
+}
+
 pub(super) fn plain_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     let readable = matches!(url.scheme(), "http" | "https") && url.host().is_some();

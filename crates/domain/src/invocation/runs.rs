@@ -238,13 +238,20 @@ impl Runs {
         self.end(invocation, InvocationEvent::Broke("the server was stopped".to_owned())).await
     }
 
-    /// Ends the invocations of a lost node.
+    /// Returns the invocations that run on another node.
+    ///
+    /// # Errors
+    /// Returns the error of the store.
+    pub async fn of_node(&self, node: NodeId) -> Result<Vec<Invocation>, StoreError> {
+        self.invocations.running_on(node).await
+    }
+
+    /// Ends the invocations that ran on a lost node before it was lost.
     ///
     /// # Errors
     /// Returns the error of the store; the call may be repeated.
-    pub async fn mark_node_lost(&self, node: NodeId) -> Result<(), StoreError> {
-        let lost = self.invocations.running_on(node).await?;
-        end_all(&*self.invocations, &*self.clock, lost, |_| InvocationEvent::Lost).await
+    pub async fn mark_node_lost(&self, ran_there: Vec<Invocation>) -> Result<(), StoreError> {
+        end_all(&*self.invocations, &*self.clock, ran_there, |_| InvocationEvent::Lost).await
     }
 
     /// Deletes some of the invocations that ended long ago; returns their number.

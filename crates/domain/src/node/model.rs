@@ -6,6 +6,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::ids::NodeId;
 use crate::session::Tags;
+use crate::text_enum::text_enum;
 
 /// A run of a node. The number rises with each start of the node, and when the node is lost. Only the run with the
 /// highest number acts for the node.
@@ -100,6 +101,8 @@ impl Node {
     pub const LOST_AFTER: Duration = Duration::seconds(45);
     /// The time without a heartbeat after which other nodes lease none of its browsers.
     pub const LEASED_WITHIN: Duration = Duration::seconds(15);
+    /// The time without a heartbeat after which a node is not listed any more.
+    pub const LISTED_FOR: Duration = Duration::days(7);
 }
 
 /// A node as the store knows it.
@@ -113,4 +116,47 @@ pub struct StoredNode {
     pub state: NodeState,
     /// The time of its last heartbeat, by the clock of the store.
     pub heartbeat_at: OffsetDateTime,
+}
+
+/// A node as its operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// The node.
+    pub stored: StoredNode,
+    /// The time at which a drain ends the sessions that are left, by the clock of the store; `None`: there is no limit.
+    pub drain_ends_at: Option<OffsetDateTime>,
+    /// Whether it has sent no heartbeat for [`Node::LOST_AFTER`].
+    pub is_silent: bool,
+    /// The number of its sessions, including those that are starting.
+    pub sessions: u32,
+    /// The number of its idle browsers in pools.
+    pub idle_browsers: u32,
+}
+
+impl NodeStatus {
+    /// Returns the condition. A node that was drained before it fell silent has lost nothing.
+    #[must_use]
+    pub const fn condition(&self) -> NodeCondition {
+        match self.stored.state {
+            NodeState::Drained => NodeCondition::Drained,
+            NodeState::Serving | NodeState::Draining if self.is_silent => NodeCondition::Lost,
+            NodeState::Serving => NodeCondition::Serving,
+            NodeState::Draining => NodeCondition::Draining,
+        }
+    }
+}
+
+text_enum! {
+    /// The state of a node, or that it is lost.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum NodeCondition {
+        /// It takes new sessions.
+        Serving => "serving",
+        /// It takes no new session; its sessions live on.
+        Draining => "draining",
+        /// It takes no new session and has none.
+        Drained => "drained",
+        /// It has sent no heartbeat for a long time. Its sessions have ended.
+        Lost => "lost",
+    }
 }

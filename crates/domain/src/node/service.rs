@@ -1,68 +1,161 @@
-//! The detection of lost nodes.
+//! The use cases of nodes.
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use time::OffsetDateTime;
+use time::Duration;
 
-use super::{Node, NodeRepository};
-use crate::clock::{FirstSeen, MonotonicClock};
+use super::{
+    DrainRequest, NodeEvent, NodeFilter, NodeRefused, NodeRepository, NodeState, NodeStatus, OwnState, StateChange,
+};
+use crate::error::{NotFound, SpecificError, UseCaseError};
 use crate::ids::NodeId;
-use crate::store_error::StoreError;
+use crate::page::{Listed, Page};
+use crate::store_error::{Replaced, StoreError};
 
-/// Finds the nodes without a recent heartbeat. It measures the time for which this process has read the same heartbeat
-/// of a node, because the clocks of the nodes and of the store may differ and may be set at any moment.
-pub struct NodeWatch {
-    own: NodeId,
+impl SpecificError for NodeRefused {}
+
+/// The use cases of nodes. Any node may change any other: the change is stored, and the other node reads it.
+#[derive(Clone)]
+pub struct Nodes {
     nodes: Arc<dyn NodeRepository>,
-    monotonic: Arc<dyn MonotonicClock>,
-    heartbeats: Mutex<FirstSeen<(NodeId, OffsetDateTime)>>,
 }
 
-impl NodeWatch {
-    /// Creates the watch of the node `own`.
+impl Nodes {
+    /// Creates the use cases.
     #[must_use]
-    pub fn new(own: NodeId, nodes: Arc<dyn NodeRepository>, monotonic: Arc<dyn MonotonicClock>) -> Self {
-        Self { own, nodes, monotonic, heartbeats: Mutex::default() }
+    pub fn new(nodes: Arc<dyn NodeRepository>) -> Self {
+        Self { nodes }
     }
 
-    /// Returns the other nodes with sessions, browsers or waiters that sent no heartbeat for [`Node::LOST_AFTER`]. Must
-    /// be called every few seconds.
+    /// Returns the nodes, by host and id.
     ///
     /// # Errors
     /// Returns the error of the store.
-    pub async fn lost(&self) -> Result<Vec<NodeId>, StoreError> {
-        let mut nodes = self.nodes.with_remains().await?;
-        nodes.retain(|(id, _)| *id != self.own);
-        let mut heartbeats = self.heartbeats.lock();
-        let silent = heartbeats.seen_for(nodes, Node::LOST_AFTER, self.monotonic.monotonic_now());
-        let mut lost: Vec<NodeId> = silent.into_iter().map(|(id, _)| id).collect();
-        lost.sort_unstable();
-        Ok(lost)
+    pub async fn list(&self, filter: &NodeFilter, page: Page) -> Result<Listed<NodeStatus>, StoreError> {
+        self.nodes.list(filter, page).await
+    }
+
+    /// Returns the node with this identifier.
+    ///
+    /// # Errors
+    /// [`NotFound`]; the error of the store.
+    pub async fn get(&self, id: &str) -> Result<NodeStatus, UseCaseError> {
+        let missing = || NotFound::new("node", id);
+        let parsed = id.parse().map_err(|_| missing())?;
+        Ok(self.nodes.status(parsed).await?.ok_or_else(missing)?)
+    }
+
+    /// Drains the node: it takes no new sessions from now on, and its sessions live until they end or the deadline is
+    /// over. A repeated drain changes only the deadline, if the new one is earlier.
+    ///
+    /// # Errors
+    /// An invalid deadline; [`NotFound`]; [`NodeRefused`] for a lost node; the error of the store.
+    pub async fn drain(&self, id: &str, request: DrainRequest) -> Result<NodeStatus, UseCaseError<NodeRefused>> {
+        let deadline = request.parse()?;
+        self.change(id, NodeEvent::Drain, deadline).await
+    }
+
+    /// Lets a draining or drained node take new sessions again.
+    ///
+    /// # Errors
+    /// [`NotFound`]; [`NodeRefused`] for a lost node; the error of the store.
+    pub async fn resume(&self, id: &str) -> Result<NodeStatus, UseCaseError<NodeRefused>> {
+        self.change(id, NodeEvent::Resume, None).await
+    }
+
+    /// Drains a node by its own order, with the time that its sessions have.
+    ///
+    /// # Errors
+    /// As [`drain`](Self::drain).
+    pub async fn drain_own(&self, id: NodeId, deadline: Option<Duration>) -> Result<(), UseCaseError<NodeRefused>> {
+        self.change(&id.to_string(), NodeEvent::Drain, deadline).await.map(drop)
+    }
+
+    /// Makes the own draining node drained if nothing is left on it. Returns whether it did.
+    ///
+    /// # Errors
+    /// Returns the error of the store.
+    pub async fn finish_drain(&self, own: &OwnState) -> Result<bool, StoreError> {
+        if own.state() != NodeState::Draining {
+            return Ok(false);
+        }
+        self.nodes.finish_drain(own.id(), own.epoch()).await
+    }
+
+    async fn change(
+        &self,
+        id: &str,
+        event: NodeEvent,
+        drain: Option<Duration>,
+    ) -> Result<NodeStatus, UseCaseError<NodeRefused>> {
+        // This loop ends: each lost race means that another change succeeded.
+        loop {
+            let status = self.get(id).await?;
+            let (node, from, epoch) = (status.stored.node.id, status.stored.state, status.stored.epoch);
+            let to = status.condition().on(event, node)?;
+            if from == to && drain.is_none() {
+                return Ok(status);
+            }
+            let change = StateChange { epoch, from, to, drain };
+            if self.nodes.change_state(node, change).await? == Replaced::Yes {
+                return Ok(self.get(id).await?);
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use time::Duration;
-
     use super::*;
-    use crate::node::MockNodeRepository;
-    use crate::testing::{FixedClock, NOON, node_id};
+    use crate::node::{Epoch, MockNodeRepository};
+    use crate::testing::{node_id, node_status};
+
+    fn stored(state: NodeState, is_silent: bool) -> NodeStatus {
+        let mut status = node_status();
+        status.stored.state = state;
+        NodeStatus { is_silent, ..status }
+    }
 
     #[tokio::test]
-    async fn a_node_is_lost_when_its_heartbeat_stays_the_same_whatever_the_clocks_say() {
-        let (other, clock) = (NodeId::from_ulid(ulid::Ulid(7)), Arc::new(FixedClock::default()));
+    async fn a_drain_is_stored_for_the_run_that_was_read_and_tried_again_after_a_lost_race() {
         let mut nodes = MockNodeRepository::new();
-        let mut heartbeats = vec![NOON + Duration::HOUR, NOON - Duration::DAY, NOON - Duration::DAY, NOON].into_iter();
-        nodes
-            .expect_with_remains()
-            .returning(move || Ok(vec![(node_id(), NOON), (other, heartbeats.next().expect("four calls"))]));
-        let watch = NodeWatch::new(node_id(), Arc::new(nodes), clock.clone());
-        for lost in [vec![], vec![], vec![other], vec![]] {
-            clock.step(Duration::hours(-5));
-            assert_eq!(watch.lost().await.expect("an answer"), lost);
-            clock.advance(Node::LOST_AFTER);
+        let mut found = [NodeState::Serving, NodeState::Serving, NodeState::Draining].into_iter();
+        nodes.expect_status().times(3).returning(move |_| Ok(found.next().map(|state| stored(state, false))));
+        let mut results = [Replaced::LostRace, Replaced::Yes].into_iter();
+        nodes.expect_change_state().times(2).returning(move |id, change| {
+            let drain = Some(Duration::seconds(60));
+            let expected = StateChange { epoch: Epoch(4), from: NodeState::Serving, to: NodeState::Draining, drain };
+            assert_eq!((id, change), (node_id(), expected));
+            Ok(results.next().expect("two calls"))
+        });
+        let drained = Nodes::new(Arc::new(nodes));
+        let drained = drained.drain(&node_id().to_string(), DrainRequest { deadline_seconds: Some(60) }).await;
+        assert_eq!(drained.expect("drains").stored.state, NodeState::Draining);
+    }
+
+    #[tokio::test]
+    async fn a_repeated_drain_and_a_needless_resume_change_nothing() {
+        for (state, drains) in [(NodeState::Draining, true), (NodeState::Drained, true), (NodeState::Serving, false)] {
+            let mut nodes = MockNodeRepository::new();
+            nodes.expect_status().times(1).returning(move |_| Ok(Some(stored(state, false))));
+            let (nodes, id) = (Nodes::new(Arc::new(nodes)), node_id().to_string());
+            let result = if drains { nodes.drain(&id, DrainRequest::default()).await } else { nodes.resume(&id).await };
+            assert_eq!(result.expect("the node as it is").stored.state, state);
         }
+    }
+
+    #[tokio::test]
+    async fn a_lost_node_and_an_unknown_one_are_not_drained() {
+        let mut nodes = MockNodeRepository::new();
+        nodes.expect_status().returning(|id| Ok((id == node_id()).then(|| stored(NodeState::Serving, true))));
+        let nodes = Nodes::new(Arc::new(nodes));
+        let refused = nodes.drain(&node_id().to_string(), DrainRequest::default()).await.expect_err("lost");
+        assert!(matches!(refused, UseCaseError::Specific(NodeRefused { event: NodeEvent::Drain, .. })), "{refused}");
+        for id in ["x".to_owned(), NodeId::from_ulid(ulid::Ulid(9)).to_string()] {
+            let refused = nodes.resume(&id).await.expect_err("unknown");
+            assert!(matches!(refused, UseCaseError::NotFound(_)), "{refused}");
+        }
+        let refused = nodes.drain("x", DrainRequest { deadline_seconds: Some(-1) }).await.expect_err("invalid");
+        assert!(matches!(refused, UseCaseError::Invalid(_)), "{refused}");
     }
 }

@@ -45,6 +45,8 @@ text_enum! {
         AuditDestinations => "audit_destinations",
         /// Telemetry destinations.
         TelemetryDestinations => "telemetry_destinations",
+        /// Nodes.
+        Nodes => "nodes",
         /// The metrics of the server.
         Metrics => "metrics",
     }
@@ -101,6 +103,7 @@ impl Kind {
             | Self::AuditLogs
             | Self::AuditDestinations
             | Self::TelemetryDestinations
+            | Self::Nodes
             | Self::Metrics => Level::InOrganization,
         }
     }
@@ -122,7 +125,7 @@ impl Kind {
             Self::Deployments => &[Read, Create, Delete],
             Self::Invocations => &[Read, Create, Update],
             Self::Projects | Self::ApiKeys | Self::TelemetryDestinations => &[Read, Create, Update, Delete],
-            Self::Limits => &[Read, Update],
+            Self::Limits | Self::Nodes => &[Read, Update],
             Self::Apps | Self::Entitlements | Self::AuditLogs | Self::Metrics => &[Read],
         }
     }

@@ -370,7 +370,10 @@ impl Leases {
                 }
                 TicketOutcome::NameTaken => return Err(name_taken(&waiting.lease)),
                 TicketOutcome::Gone if event == WaiterEvent::Look => {
-                    return Err(not_found(&waiting.pool_text).into());
+                    // This node was lost and its tickets were removed, or the pool was deleted, which is an error here.
+                    waiting.lease.session = SessionId::mint(self.deps.ids.as_ref());
+                    self.enter(waiting).await?;
+                    continue;
                 }
                 TicketOutcome::Gone => return Ok(Acquired::TimeUp),
             }

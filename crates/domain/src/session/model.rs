@@ -36,6 +36,8 @@ text_enum! {
         Undelivered => "undelivered",
         /// The node was lost.
         NodeLost => "node_lost",
+        /// The node was drained, and the time that its sessions had was over.
+        NodeDrained => "node_drained",
     }
 }
 

@@ -30,12 +30,14 @@ pub enum SessionEvent {
     Undelivered,
     /// The node was lost.
     NodeLost,
+    /// The deadline of the drain of the node is over.
+    NodeDrained,
 }
 
 impl SessionEvent {
     /// Returns one sample of each event.
     #[must_use]
-    pub const fn samples(browser: BrowserId) -> [Self; 11] {
+    pub const fn samples(browser: BrowserId) -> [Self; 12] {
         [
             Self::Ready(browser),
             Self::StartFailed,
@@ -48,6 +50,7 @@ impl SessionEvent {
             Self::Release,
             Self::Undelivered,
             Self::NodeLost,
+            Self::NodeDrained,
         ]
     }
 
@@ -66,6 +69,7 @@ impl SessionEvent {
             Self::Release => "release",
             Self::Undelivered => "undelivered",
             Self::NodeLost => "node lost",
+            Self::NodeDrained => "node drained",
         }
     }
 }
@@ -105,10 +109,18 @@ impl Session {
             (Active, E::OutOfMemory) => end(EndReason::Oom),
             (Active, E::BrowserClosed) => end(EndReason::BrowserClosed),
             (Active, E::BrowserHung) => end(EndReason::BrowserHung),
+            (Active, E::NodeDrained) => end(EndReason::NodeDrained),
             (Active, E::Release) if self.pool.is_some() => end(EndReason::Released),
             (
                 Starting,
-                E::Delete | E::IdleTimeout | E::Crash | E::OutOfMemory | E::BrowserClosed | E::BrowserHung | E::Release,
+                E::Delete
+                | E::IdleTimeout
+                | E::Crash
+                | E::OutOfMemory
+                | E::BrowserClosed
+                | E::BrowserHung
+                | E::NodeDrained
+                | E::Release,
             )
             | (Active, E::Ready(_) | E::Release)
             | (Ended(_), _) => {

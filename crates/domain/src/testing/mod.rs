@@ -23,6 +23,7 @@ use crate::ids::{
 };
 use crate::invocation::{Invocation, InvocationStatus};
 use crate::name::{LabelName, SlugName};
+use crate::node::{Epoch, Node, NodeState, NodeStatus, StoredNode};
 use crate::organization::{Caps, Organization};
 use crate::permission::Permissions;
 use crate::pool::{Generation, Growth, Pool, PoolConfig};
@@ -246,6 +247,29 @@ pub fn audit_destination() -> AuditDestination {
         exported: Some(Position { at: NOON, id: AuditRecordId::from_ulid(Ulid(0)) }),
         planned: None,
         health: ExportHealth::default(),
+    }
+}
+
+/// Returns a serving node in its fourth run.
+#[must_use]
+pub fn node_status() -> NodeStatus {
+    let node = Node {
+        id: node_id(),
+        host: "host".to_owned(),
+        address: "127.0.0.1:8080".to_owned(),
+        cluster: None,
+        max_sessions: 10,
+        memory_mib: 16_384,
+        labels: Tags::default(),
+        version: "1.2.3".to_owned(),
+        started_at: NOON,
+    };
+    NodeStatus {
+        stored: StoredNode { node, epoch: Epoch(4), state: NodeState::Serving, heartbeat_at: NOON },
+        drain_ends_at: None,
+        is_silent: false,
+        sessions: 2,
+        idle_browsers: 1,
     }
 }
 

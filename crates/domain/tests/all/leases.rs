@@ -227,18 +227,26 @@ async fn a_lease_merges_telemetry_of_pool_and_caller_before_anything_is_opened()
 
 #[tokio::test]
 async fn a_wait_ends_when_the_pool_is_deleted_or_the_name_is_taken() {
-    for (outcome, name) in [(TicketOutcome::Gone, false), (TicketOutcome::NameTaken, true)] {
-        let (mut world, _) = busy([WaiterEvent::Look]);
-        finds(&mut world, [TicketOutcome::Waiting, outcome]);
-        let casement = world.build();
-        let mut waiting = in_line(&casement).await;
-        match casement.leases.wait(&mut waiting).await.err().expect("refused") {
-            UseCaseError::NotFound(missing) => {
-                assert!(!name && missing == NotFound::new("browser pool", "warm"));
-            }
-            UseCaseError::NameTaken(taken) => assert!(name && taken.name == "one"),
-            other => panic!("{other:?}"),
-        }
+    let (mut world, _) = busy([WaiterEvent::Look]);
+    finds(&mut world, [TicketOutcome::Waiting, TicketOutcome::NameTaken]);
+    let casement = world.build();
+    let mut waiting = in_line(&casement).await;
+    match casement.leases.wait(&mut waiting).await.err().expect("refused") {
+        UseCaseError::NameTaken(taken) => assert_eq!(taken.name, "one"),
+        other => panic!("{other:?}"),
+    }
+    let mut world = World::default();
+    world.has_pool(pool_of_four());
+    world.wait_queue.expect_take_now().times(1).returning(|_, _, _| Ok(ImmediateLease::Busy));
+    world.tickets.expect_expect().times(1).returning(|_| Box::new(MockWaiter::new()));
+    let mut entered = [QueueEntered::Yes(17), QueueEntered::PoolGone].into_iter();
+    world.wait_queue.expect_enter().times(2).returning(move |_, _| Ok(entered.next().expect("twice")));
+    finds(&mut world, [TicketOutcome::Gone]);
+    let casement = world.build();
+    let mut waiting = in_line(&casement).await;
+    match casement.leases.wait(&mut waiting).await.err().expect("refused") {
+        UseCaseError::NotFound(missing) => assert_eq!(missing, NotFound::new("browser pool", "warm")),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -28,4 +28,5 @@ mod sessions_use;
 mod states;
 mod states_apps;
 mod states_login_page;
+mod states_node;
 mod support;

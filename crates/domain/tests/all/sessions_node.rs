@@ -3,7 +3,7 @@
 use casement_domain::browser::{Browser, BrowserState};
 use casement_domain::session::{EndReason, Session, SessionEvent, SessionState};
 use casement_domain::telemetry::{Capture, Category, MockRecorder};
-use casement_domain::testing::{browser_id, leased_session, node_id, session, session_id};
+use casement_domain::testing::{NOON, browser_id, leased_session, node_id, session, session_id};
 use mockall::Sequence;
 use pretty_assertions::assert_eq;
 use time::Duration;
@@ -78,19 +78,55 @@ async fn what_cannot_be_read_is_reported_and_nothing_is_cleared() {
 }
 
 #[tokio::test]
-async fn the_sessions_of_a_lost_node_end_and_its_rows_go_without_touching_a_browser() {
-    let gone = Session { node: other_node(), ..session(1) };
+async fn what_is_held_for_the_sessions_of_a_lost_node_is_released_without_touching_a_browser() {
+    let state = SessionState::Ended(EndReason::NodeLost);
+    let gone = Session { node: other_node(), state, ended_at: Some(NOON), ..session(1) };
     let mut world = World::default();
-    let rows = world.keep_sessions([gone.clone()]);
-    world.sessions.expect_of_node().withf(|node| *node == other_node()).returning(move |_| Ok(vec![gone.clone()]));
-    world
-        .browsers
-        .expect_of_node()
-        .returning(|_| Ok(vec![pooled_browser(1, BrowserState::Ending), pooled_browser(2, BrowserState::Idle)]));
     world.expect_close(session_id(1), EndReason::NodeLost);
-    world.browsers.expect_forget().times(2).returning(|_| Ok(()));
-    world.build().sessions.mark_node_lost(other_node()).await.expect("mourned");
-    assert_eq!(rows.states(), [SessionState::Ended(EndReason::NodeLost)]);
+    world.build().sessions.mark_node_lost(&[gone]).await;
+}
+
+#[tokio::test]
+async fn a_node_that_was_lost_drops_what_it_held_for_sessions_that_ended_meanwhile() {
+    let mut world = World::default();
+    world.sessions.expect_of_node().returning(|_| Ok(vec![session(2)]));
+    world.expect_close(session_id(1), EndReason::NodeLost);
+    let casement = world.build();
+    casement.activity.watch(&session(1));
+    casement.activity.watch(&session(2));
+    casement.sessions.drop_ended().await.expect("dropped");
+    assert_eq!(casement.activity.watched(), [session_id(2)]);
+}
+
+#[tokio::test]
+async fn a_drain_ends_unused_browsers_at_once_and_sessions_at_its_deadline() {
+    let mut world = World::default();
+    let rows =
+        world.keep_sessions([session(1), Session { state: SessionState::Starting, browser: None, ..session(2) }]);
+    let all = [session(1), Session { state: SessionState::Starting, browser: None, ..session(2) }];
+    world.sessions.expect_of_node().returning(move |_| Ok(all.to_vec()));
+    world.browsers.expect_of_node().returning(|_| {
+        Ok(BrowserState::ALL.into_iter().zip(11..).map(|(state, n)| pooled_browser(n, state)).collect())
+    });
+    let unused = [BrowserState::Warming, BrowserState::Idle];
+    let unused = BrowserState::ALL.into_iter().zip(11..).filter(move |(state, _)| unused.contains(state));
+    let unused: Vec<_> = unused.map(|(_, n)| browser_id(n)).collect();
+    world.browsers.expect_discard().times(2).returning(move |id| {
+        assert!(unused.contains(&id), "{id} is in use");
+        Ok(true)
+    });
+    let idle = BrowserState::ALL.into_iter().zip(11..).find(|(state, _)| *state == BrowserState::Idle);
+    world.expect_cleanup(browser_id(idle.expect("a state").1));
+    world.expect_close(session_id(1), EndReason::NodeDrained);
+    world.expect_close(session_id(2), EndReason::StartFailed);
+    world.expect_cleanup(browser_id(1));
+    world.expect_wakes(2);
+    let casement = world.build();
+    casement.sessions.discard_unused().await.expect("discarded");
+    assert_eq!(rows.states(), [SessionState::Active, SessionState::Starting]);
+    casement.sessions.end_drained().await.expect("ended");
+    let ended = [EndReason::NodeDrained, EndReason::StartFailed].map(SessionState::Ended);
+    assert_eq!(rows.states(), ended);
 }
 
 #[tokio::test]

@@ -52,6 +52,7 @@ fn session_row(event: SessionEvent) -> [Cell<SessionState>; 4] {
         SessionEvent::Undelivered => {
             [Some(Ended(R::Undelivered)), Some(Ended(R::Undelivered)), Some(Ended(R::Undelivered)), None]
         }
+        SessionEvent::NodeDrained => [None, Some(Ended(R::NodeDrained)), Some(Ended(R::NodeDrained)), None],
         SessionEvent::NodeLost => [Some(Ended(R::NodeLost)), Some(Ended(R::NodeLost)), Some(Ended(R::NodeLost)), None],
     }
 }
@@ -378,6 +379,10 @@ fn states_page() -> String {
             .map(|event| std::iter::once(event.name().to_owned()).chain(browser_row(event).map(cell_text)).collect()),
     );
     page.push_str(include_str!("states_browser.md"));
+    page.push_str("\n## Node\n\n");
+    let (columns, rows) = crate::states_node::table();
+    table(&mut page, &columns, rows);
+    page.push_str(include_str!("states_node.md"));
     page.push_str("\n## Login flow\n\n");
     let cell_text = |cell: Cell<(FlowStatus, FlowStep)>| match cell {
         None => "–".to_owned(),

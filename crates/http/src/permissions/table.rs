@@ -3,7 +3,7 @@
 use casement_domain::permission::{
     Kind::{
         self, ApiKeys, Apps, AuditDestinations, AuditLogs, AuthConnections, BrowserPools, Browsers,
-        CredentialProviders, Credentials, Deployments, Entitlements, Extensions, Invocations, Limits, Metrics,
+        CredentialProviders, Credentials, Deployments, Entitlements, Extensions, Invocations, Limits, Metrics, Nodes,
         Profiles, Projects, Proxies, TelemetryDestinations,
     },
     Verb::{self, Create, Delete, Read, Update, Use},
@@ -161,6 +161,8 @@ pub(super) const OPERATIONS: &[(Kind, Verb, &[&str])] = &[
     (AuditDestinations, Update, &["update_audit_destination"]),
     (AuditDestinations, Delete, &["delete_audit_destination"]),
     (AuditDestinations, Use, &["test_audit_destination"]),
+    (Nodes, Read, &["list_nodes", "get_node"]),
+    (Nodes, Update, &["drain_node", "resume_node"]),
     (Metrics, Read, &["metrics"]),
 ];
 

@@ -30,6 +30,8 @@ pub enum CloseReason {
     BrowserClosed,
     /// The browser no longer responded, and was ended.
     BrowserHung,
+    /// The node was drained, and the time that its sessions had was over.
+    NodeDrained,
     /// The server stops; the session continues.
     Drain,
     /// The client sent a message above the limit.
@@ -55,6 +57,7 @@ impl CloseReason {
         Self::Oom,
         Self::BrowserClosed,
         Self::BrowserHung,
+        Self::NodeDrained,
         Self::Drain,
         Self::MessageTooBig,
         Self::Protocol,
@@ -75,6 +78,7 @@ impl CloseReason {
             Self::Oom => (4006, "oom"),
             Self::BrowserClosed => (4007, "browser_closed"),
             Self::BrowserHung => (4008, "browser_hung"),
+            Self::NodeDrained => (4010, "node_drained"),
             Self::Drain => (1012, "drain"),
             Self::MessageTooBig => (1009, "message_too_big"),
             Self::Protocol => (1002, "protocol_error"),

@@ -126,6 +126,7 @@ impl<C: SessionCredential> Credential for C {
         };
         if let Admitted::Here(access) = &admitted {
             access.require(C::PERMISSION)?;
+            access.check_contact(api)?;
         }
         Ok(admitted)
     }
@@ -291,7 +292,16 @@ impl SessionAccess {
         note_session(request, session.id);
         let access = Self { session, permission: Permission::Drive, end, registered, organization_wide };
         access.require(Permission::Drive)?;
+        access.check_contact(api)?;
         Ok(access)
+    }
+
+    /// Checks that no other node can have ended the session of this one.
+    ///
+    /// # Errors
+    /// `unavailable`.
+    fn check_contact(&self, api: &Api) -> Result<(), ApiError> {
+        if self.session.node == api.services.own.id() { Ok(api.services.own.answers()?) } else { Ok(()) }
     }
 
     /// # Errors

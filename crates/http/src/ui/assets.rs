@@ -22,6 +22,7 @@ const ASSETS: &[(&str, &str, &str)] = &[
     ("apps.js", SCRIPT, include_str!("assets/apps.js")),
     ("dom.js", SCRIPT, include_str!("assets/dom.js")),
     ("keys.js", SCRIPT, include_str!("assets/keys.js")),
+    ("nodes.js", SCRIPT, include_str!("assets/nodes.js")),
     ("pools.js", SCRIPT, include_str!("assets/pools.js")),
     ("reference.js", SCRIPT, include_str!("assets/reference.js")),
     ("run.js", SCRIPT, include_str!("assets/run.js")),

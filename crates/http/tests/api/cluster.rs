@@ -4,9 +4,13 @@ use std::{net::TcpListener, sync::Arc};
 
 use async_trait::async_trait;
 use casement_domain::{
-    NodeId, StoreError,
-    node::{ClusterEndpoint, Epoch, Fingerprint, Node, NodeRepository, NodeState, StoredNode},
-    session::Tags,
+    NodeId, Replaced, StoreError,
+    node::{
+        ClusterEndpoint, Epoch, Fingerprint, Heartbeat, Node, NodeFilter, NodeRepository, NodeState, NodeStatus,
+        SilentNode, StateChange, StoredNode,
+    },
+    page::{Listed, Page},
+    session::{Session, Tags},
     testing::{NOON, node_id, session, session_id},
 };
 use casement_http::{Cluster, NodeIdentity, Permission};
@@ -41,8 +45,28 @@ impl NodeRepository for Nodes {
         Ok(self.0.lock().iter().find(|stored| has_key(&stored.node)).cloned())
     }
 
-    async fn heartbeat(&self, _: NodeId) -> Result<(), StoreError> {
+    async fn status(&self, _: NodeId) -> Result<Option<NodeStatus>, StoreError> {
+        unreachable!("no test here reads the status of a node")
+    }
+
+    async fn list(&self, _: &NodeFilter, _: Page) -> Result<Listed<NodeStatus>, StoreError> {
+        unreachable!("no test here lists nodes")
+    }
+
+    async fn heartbeat(&self, _: NodeId, _: Epoch) -> Result<Option<Heartbeat>, StoreError> {
         unreachable!("a server sends no heartbeat")
+    }
+
+    async fn change_state(&self, _: NodeId, _: StateChange) -> Result<Replaced, StoreError> {
+        unreachable!("no test here drains a node")
+    }
+
+    async fn finish_drain(&self, _: NodeId, _: Epoch) -> Result<bool, StoreError> {
+        unreachable!("no test here drains a node")
+    }
+
+    async fn lose(&self, _: SilentNode, _: OffsetDateTime) -> Result<Option<Vec<Session>>, StoreError> {
+        unreachable!("a server looks for no lost nodes")
     }
 
     async fn with_remains(&self) -> Result<Vec<(NodeId, OffsetDateTime)>, StoreError> {

@@ -26,6 +26,7 @@ mod invocations;
 mod keys;
 mod logs;
 mod network;
+mod nodes;
 mod not_supported;
 mod operational;
 mod policies;

@@ -21,10 +21,12 @@ fn close_codes_match_the_documentation() {
         (4006, "oom"),
         (4007, "browser_closed"),
         (4008, "browser_hung"),
+        (4010, "node_drained"),
         (1012, "drain"),
         (1009, "message_too_big"),
         (1002, "protocol_error"),
         (1008, "policy"),
+        (4009, "node_unreachable"),
     ];
     assert_eq!(table, expected);
 }

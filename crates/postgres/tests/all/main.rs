@@ -13,6 +13,7 @@ mod dumps;
 mod extensions;
 mod keys;
 mod migrations;
+mod nodes;
 mod notify;
 mod pool_nodes;
 mod pools;

@@ -1,7 +1,6 @@
-//! Organizations, projects, keys and nodes.
+//! Organizations, projects and keys.
 
 use casement_domain::api_key::ApiKeyRepository;
-use casement_domain::node::NodeRepository;
 use casement_domain::organization::{Caps, OrganizationRepository};
 use casement_domain::page::Page;
 use casement_domain::project::ProjectRepository;
@@ -9,7 +8,7 @@ use casement_domain::testing;
 use pretty_assertions::assert_eq;
 
 use crate::support::TestResult;
-use crate::world::{Fault, World, first_start, key, key_id, node, seconds, user_id};
+use crate::world::{World, first_start, key, key_id, seconds, user_id};
 
 #[tokio::test]
 async fn an_empty_database_begins_once() -> TestResult {
@@ -75,27 +74,5 @@ async fn a_key_of_a_deleted_project_says_so() -> TestResult {
     world.db.execute("UPDATE projects SET deleted_at = now()").await?;
     let found = world.keys.find(key_id(2)).await?.ok_or("it is kept")?;
     assert_eq!((found.project_deleted, found.home), (true, None));
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_node_is_named_with_its_last_word_only_if_it_has_something() -> TestResult {
-    let world = World::new().await?;
-    assert_eq!(world.nodes.with_remains().await?, vec![]);
-    let _ = world.pool(1).await?;
-    world.ready(1).await?;
-    let received = async || Ok::<_, Fault>(world.nodes.with_remains().await?);
-    let before = received().await?;
-    assert_eq!(before.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [testing::node_id()]);
-    world.silence(testing::node_id()).await?;
-    let silent = received().await?;
-    assert!(silent[0].1 < before[0].1);
-    for word in [
-        world.nodes.heartbeat(testing::node_id()).await,
-        world.nodes.announce(&node(testing::node_id())).await.map(drop),
-    ] {
-        word?;
-        assert!(received().await?[0].1 > silent[0].1);
-    }
     Ok(())
 }

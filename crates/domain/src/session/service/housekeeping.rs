@@ -2,10 +2,10 @@
 
 use time::Duration;
 
-use super::super::{Session, SessionEvent, SessionState};
+use super::super::{EndReason, Session, SessionEvent, SessionState};
 use super::{EndSessionError, Sessions};
 use crate::browser::BrowserState;
-use crate::ids::{BrowserId, NodeId, SessionId};
+use crate::ids::{BrowserId, SessionId};
 use crate::store_error::StoreError;
 use crate::telemetry::Event;
 
@@ -160,18 +160,66 @@ impl Sessions {
         }
     }
 
-    /// Ends the sessions of a lost node in the store, and deletes the rows of its browsers.
+    /// Releases what this node holds for the sessions of a lost node, which [`NodeRepository::lose`] has ended: pools,
+    /// open connections and recordings. Reports their profiles and videos as lost.
+    ///
+    /// [`NodeRepository::lose`]: crate::node::NodeRepository::lose
+    pub async fn mark_node_lost(&self, ended: &[Session]) {
+        for session in ended {
+            self.release_resources(session).await;
+        }
+    }
+
+    /// Closes what this node still holds for sessions that another node has ended while this one was away. Their
+    /// browsers are not ended.
     ///
     /// # Errors
-    /// Returns the error of the store.
-    pub async fn mark_node_lost(&self, node: NodeId) -> Result<(), StoreError> {
-        for session in self.deps.sessions.of_node(node).await? {
-            if let Err(EndSessionError::Store(error)) = self.end(session.id, SessionEvent::NodeLost).await {
+    /// Returns the error of the store; the next call does the rest.
+    pub async fn drop_ended(&self) -> Result<(), StoreError> {
+        let living = self.deps.sessions.of_node(self.deps.node).await?;
+        for id in self.deps.activity.watched() {
+            if living.iter().any(|session| session.id == id) {
+                continue;
+            }
+            self.deps.activity.forget(id);
+            self.deps.connections.close(id, EndReason::NodeLost);
+            self.deps.recorder.ended(id);
+        }
+        Ok(())
+    }
+
+    /// Ends everything of this node because the deadline of its drain is over: active sessions as drained, and those
+    /// that are starting as failed.
+    ///
+    /// # Errors
+    /// Returns the error of the store; the next call does the rest.
+    pub async fn end_drained(&self) -> Result<(), StoreError> {
+        for session in self.deps.sessions.of_node(self.deps.node).await? {
+            let event = if session.is_active() { SessionEvent::NodeDrained } else { SessionEvent::StartFailed };
+            if let Err(EndSessionError::Store(error)) = self.end(session.id, event).await {
                 return Err(error);
             }
         }
-        for browser in self.deps.browsers.of_node(node).await? {
-            self.deps.browsers.forget(browser.id).await?;
+        Ok(())
+    }
+
+    /// Ends the browsers of this node that no session uses: idle ones, and those that are starting for a pool. Other
+    /// nodes replace them.
+    ///
+    /// # Errors
+    /// Returns the error of the store; the next call does the rest.
+    pub async fn discard_unused(&self) -> Result<(), StoreError> {
+        for browser in self.deps.browsers.of_node(self.deps.node).await? {
+            let is_unused = matches!(browser.state, BrowserState::Idle | BrowserState::Warming);
+            if !is_unused || !self.deps.browsers.discard(browser.id).await? {
+                continue;
+            }
+            if browser.state == BrowserState::Idle {
+                self.clean_up(browser.id).await;
+            }
+            if let Some(pool) = browser.pool {
+                self.deps.pools.wake(pool);
+            }
         }
         Ok(())
     }

@@ -130,3 +130,17 @@ async fn what_may_still_be_carried_out_late_is_looked_for_a_minute_long() {
     casement.leases.reconcile().await.expect("it will not come any more");
     casement.leases.reconcile().await.expect("nothing is left to do");
 }
+
+#[tokio::test]
+async fn a_ticket_that_was_removed_with_its_lost_node_enters_again_at_its_position() {
+    let (mut world, entries) = busy([WaiterEvent::Look]);
+    finds(&mut world, [TicketOutcome::Gone, TicketOutcome::Waiting, TicketOutcome::NameTaken]);
+    let casement = world.build();
+    let mut waiting = in_line(&casement).await;
+    assert!(casement.leases.wait(&mut waiting).await.is_err());
+    let entries = entries.lock();
+    let positions: Vec<_> = entries.iter().map(|entry| entry.position).collect();
+    assert_eq!(positions, [None, Some(17)]);
+    assert_eq!(entries[0].ticket, entries[1].ticket);
+    assert_ne!(entries[0].lease.session, entries[1].lease.session, "the session of a lease may have been stored");
+}

@@ -10,6 +10,7 @@ const ENDED = {
   4000: 'The session was deleted.', 4001: 'The session ended: nobody used it.', 4002: 'The browser crashed.',
   4003: 'The session was given back.', 4004: 'The browser was restarted.', 4006: 'The session ran out of memory.',
   4007: 'The browser was closed.', 4008: 'The browser did not answer any more.',
+  4010: 'The session ended: its server was drained.',
 };
 let socket = null;
 let input = false;

@@ -1,6 +1,6 @@
 //! The bounds of query parameters.
 
-use casement_domain::{audit, browser::StartUrl, page::Page, pool, session, telemetry};
+use casement_domain::{audit, browser::StartUrl, node::NodeCondition, page::Page, pool, session, telemetry};
 use serde_json::{Value, json};
 
 use crate::connect::MAX_DURATION_MS;
@@ -54,6 +54,7 @@ pub(in crate::openapi) fn operation_parameters() -> Vec<(&'static str, &'static 
     vec![
         ("list_browsers", "status", status(&["active", "deleted", "all"])),
         ("list_api_keys", "status", status(&["active", "deleted", "all"])),
+        ("list_nodes", "state", one_of(&NodeCondition::ALL.map(NodeCondition::as_str))),
         ("list_invocations", "status", status(&["queued", "running", "succeeded", "failed"])),
         ("list_auth_connection_timeline", "type", one_of(&["login", "reauth", "health_check"])),
         ("list_audit_records", "limit", range(1, audit::Reading::List.max())),

@@ -3,6 +3,7 @@ import { $, el, notice } from './dom.js';
 import { call, current, project, recall, signOut } from './api.js';
 import * as apps from './apps.js';
 import * as keys from './keys.js';
+import * as nodes from './nodes.js';
 import * as pools from './pools.js';
 import * as reference from './reference.js';
 import * as run from './run.js';
@@ -21,6 +22,7 @@ function pageAt(path) {
   if (parts.length === 0) return { page: sessions };
   if (parts.length === 1 && parts[0] === 'apps') return { page: apps };
   if (parts.length === 1 && parts[0] === 'keys') return { page: keys };
+  if (parts.length === 1 && parts[0] === 'nodes') return { page: nodes };
   if (parts.length === 1 && parts[0] === 'pools') return { page: pools };
   if (parts.length === 1 && parts[0] === 'reference') return { page: reference };
   if (parts.length === 1 && parts[0] === 'sign-in') return { page: signIn };

@@ -31,6 +31,7 @@ use casement_domain::{
     invocation::{InvocationDeps, Invocations, MockInvocationRepository},
     live_view::MockLiveDisplay,
     network::NoDeniedRequests,
+    node::{Epoch, MockNodeRepository, Nodes, OwnState},
     pool::{Leases, MockPoolRepository, MockTicketNotifier, MockWaitQueue, PeerRequests, PoolDeps, Pools},
     process::{MockProcessMachine, Processes},
     profile::{
@@ -118,6 +119,9 @@ pub(in crate::api) struct Ports {
     /// In boxes, because the futures of tests hold all ports.
     pub(in crate::api) audit_destinations: Box<MockAuditDestinationRepository>,
     pub(in crate::api) audit_buckets: Box<MockAuditBuckets>,
+    pub(in crate::api) nodes: Box<MockNodeRepository>,
+    /// What the server knows of its own node; `None`: it serves and never loses contact.
+    pub(in crate::api) own: Option<OwnState>,
     pub(in crate::api) audit_offer: Option<AuditExportOffer>,
     /// The recorder of telemetry events. Without one, none are recorded.
     pub(in crate::api) recorder: Option<MockRecorder>,
@@ -404,6 +408,8 @@ impl Ports {
                 clock: clock.clone(),
                 ids: Arc::new(CountingIds::default()),
             }),
+            nodes: Nodes::new(Arc::new(*self.nodes)),
+            own: self.own.unwrap_or_else(|| OwnState::new(node_id(), Epoch(4), Arc::new(FixedClock::default()))),
             trail: Arc::new(self.trail),
             files: Files::new(Arc::new(self.files), activity.clone()),
             computers: Computers::new(Arc::new(self.computer), activity.clone()),

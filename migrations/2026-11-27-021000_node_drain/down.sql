@@ -1,0 +1,1 @@
+ALTER TABLE nodes DROP COLUMN drain_ends_at;
