@@ -23,6 +23,7 @@ const PRINTED: &[(&[&str], &str)] = &[
     (&["man", "serve"], "share/man/man1/casement-serve.1"),
     (&["man", "doctor"], "share/man/man1/casement-doctor.1"),
     (&["man", "stop"], "share/man/man1/casement-stop.1"),
+    (&["man", "drain"], "share/man/man1/casement-drain.1"),
     (&["man", "backup"], "share/man/man1/casement-backup.1"),
     (&["man", "restore"], "share/man/man1/casement-restore.1"),
     (&["completion", "bash"], "share/bash-completion/completions/casement"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use casement_chromium::Engine;
 use casement_domain::browser::BrowserEngine as _;
-use casement_domain::node::{Node, NodeRepository, OwnState};
+use casement_domain::node::{Node, NodeRepository, NodeState, Nodes, OwnState};
 use casement_domain::session::Sessions;
 use casement_domain::{BrowserId, MonotonicClock as _};
 use casement_http::Cluster;
@@ -32,10 +32,14 @@ pub(crate) struct NodeReturn {
 }
 
 impl NodeReturn {
-    /// Announces a new run, which begins with the sessions that have not ended. After an error it must be repeated.
+    /// Announces a new run, which begins with the sessions that have not ended. A node that drained goes on draining. After an error it must be repeated.
     pub(crate) async fn run(&self) -> anyhow::Result<()> {
         let sent_at = System.monotonic_now();
         let epoch = self.nodes.announce(&self.node).await?;
+        if self.own.state() != NodeState::Serving {
+            // The announcement ends a drain, as a restart does.
+            Nodes::new(self.nodes.clone()).drain_own(self.own.id(), self.own.drain_left()).await?;
+        }
         self.sessions.drop_ended().await?;
         // They have no row, so they cannot be distinguished from the browsers of ended sessions.
         self.spares.clear();

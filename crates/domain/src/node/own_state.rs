@@ -117,9 +117,19 @@ impl OwnState {
         self.run.lock().is_lost = true;
     }
 
-    /// Notes that the node serves again under a new number, announced at `sent_at`, and has nothing of before.
+    /// Returns the rest of the time that a drain gives sessions; `None`: there is no limit.
+    #[must_use]
+    pub fn drain_left(&self) -> Option<Duration> {
+        let end = self.run.lock().drain_ends_at?;
+        Some((end - self.monotonic.monotonic_now()).max(Duration::ZERO))
+    }
+
+    /// Notes that the node has a new run, announced at `sent_at`, and has nothing of before. A node that drained goes on
+    /// draining.
     pub fn rejoin(&self, epoch: Epoch, sent_at: MonotonicTime) {
-        *self.run.lock() = Run::new(epoch, sent_at);
+        let mut run = self.run.lock();
+        let state = if run.state == NodeState::Serving { NodeState::Serving } else { NodeState::Draining };
+        *run = Run { state, drain_ends_at: run.drain_ends_at, ..Run::new(epoch, sent_at) };
     }
 
     fn is_in_contact(&self, run: &Run) -> bool {
@@ -173,6 +183,9 @@ mod tests {
         assert_eq!((own.answers(), own.takes_sessions()), (Err(AwayFromStore), false));
         own.rejoin(Epoch(3), clock.monotonic_now());
         assert_eq!((own.answers(), own.takes_sessions(), own.epoch()), (Ok(()), true, Epoch(3)));
+        own.confirm(beat(NodeState::Drained, Some(Duration::MINUTE)), clock.monotonic_now());
+        own.rejoin(Epoch(4), clock.monotonic_now());
+        assert_eq!((own.state(), own.drain_left()), (NodeState::Draining, Some(Duration::MINUTE)));
     }
 
     #[test]
