@@ -46,7 +46,7 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Normal,
         Self::Deleted,
         Self::IdleTimeout,
