@@ -1,6 +1,6 @@
 //! The record of the blob store: the first one stays until a move replaces it.
 
-use casement_domain::node::NodeRepository as _;
+use casement_domain::node::{Epoch, NodeRepository as _};
 use casement_domain::testing;
 use casement_domain::{BlobStoreId, DatabaseId};
 use casement_postgres::PgBlobStore;
@@ -43,7 +43,7 @@ async fn a_store_is_replaced_unless_a_node_lives_or_another_store_is_recorded() 
     rows.record_first(store(1), "here").await?;
     let quiet_since = rows.last_heartbeat().await?;
     assert!(!rows.replace(Some(store(3)), (store(2), "there"), quiet_since).await?);
-    world.nodes.heartbeat(testing::node_id()).await?;
+    assert!(world.nodes.heartbeat(testing::node_id(), Epoch(1)).await?.is_some());
     assert!(!rows.replace(Some(store(1)), (store(2), "there"), quiet_since).await?);
     assert_eq!(rows.read(database(2)).await?.location.as_deref(), Some("here"));
 
