@@ -34,6 +34,7 @@ mod replays;
 mod secrets;
 mod serve;
 mod settings;
+mod shared_secret;
 mod short_path;
 mod stop;
 mod store;

@@ -16,6 +16,7 @@ use time::OffsetDateTime;
 use crate::column::{Column, Stored};
 use crate::database::repository;
 use crate::error::BadRow;
+use crate::query::counted;
 use crate::schema::{browsers, nodes, pool_waiters, sessions};
 
 #[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
@@ -103,6 +104,21 @@ pub(crate) fn is_alive() -> SqlLiteral<Bool> {
 repository! {
     /// Nodes in PostgreSQL.
     PgNodes
+}
+
+impl PgNodes {
+    /// Returns the number of living nodes besides `own`.
+    ///
+    /// # Errors
+    /// Returns the error of the database.
+    pub async fn others_alive(&self, own: Option<NodeId>) -> Result<u32, StoreError> {
+        let own = own.map(Column);
+        let work = async move |connection: &mut AsyncPgConnection| {
+            let others = nodes::table.filter(is_alive()).filter(nodes::id.nullable().is_distinct_from(own));
+            counted(connection, others.count()).await
+        };
+        self.database.fetch("node.others_alive", work).await
+    }
 }
 
 #[async_trait]

@@ -619,6 +619,23 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    sign_ins (cookie_hash) {
+        cookie_hash -> Bytea,
+        api_key_id -> Uuid,
+        csrf_token -> Text,
+        started_at -> Timestamptz,
+        last_used_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    shared_secret (only_row) {
+        only_row -> Bool,
+        sealed -> Bytea,
+    }
+}
+
 diesel::joinable!(app_versions -> deployments (deployment_id));
 diesel::joinable!(invocations -> deployments (deployment_id));
 
@@ -657,5 +674,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     app_line_counts,
     auth_connections,
     auth_flows,
-    session_ignored_fields
+    session_ignored_fields,
+    shared_secret,
+    sign_ins
 );

@@ -17,13 +17,15 @@ use casement_domain::project::ProjectRepository;
 use casement_domain::proxy::ProxyRepository;
 use casement_domain::replay::ReplayRepository;
 use casement_domain::session::SessionRepository;
+use casement_domain::sign_in::SignInRepository;
 use casement_domain::storage::{StorageBounds, StorageUsage};
 use casement_domain::telemetry::TelemetryStore;
 use casement_domain::telemetry_destination::TelemetryDestinationRepository;
 use casement_postgres::{
     PgApiKeys, PgAudit, PgAuditDestinations, PgAuthConnections, PgBrowsers, PgCredentialProviders, PgCredentials,
     PgDeployments, PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects,
-    PgProxies, PgReplays, PgSessions, PgStorageUsage, PgTelemetry, PgTelemetryDestinations, PgWaitQueue, RecentKeys,
+    PgProxies, PgReplays, PgSessions, PgSignIns, PgStorageUsage, PgTelemetry, PgTelemetryDestinations, PgWaitQueue,
+    RecentKeys,
 };
 
 use crate::apps::AppRepositories;
@@ -52,6 +54,7 @@ pub(super) struct Repositories {
     pub(super) credential_providers: Arc<dyn CredentialProviderRepository>,
     pub(super) auth_connections: Arc<dyn AuthConnectionRepository>,
     pub(super) proxies: Arc<dyn ProxyRepository>,
+    pub(super) sign_ins: Arc<dyn SignInRepository>,
     pub(super) keys: ApiKeys,
     pub(super) key_rows: Arc<PgApiKeys>,
 }
@@ -88,6 +91,7 @@ impl Repositories {
             credential_providers: Arc::new(PgCredentialProviders::new(database())),
             auth_connections: Arc::new(PgAuthConnections::new(database())),
             proxies: Arc::new(PgProxies::new(database())),
+            sign_ins: Arc::new(PgSignIns::new(database())),
             keys: ApiKeys::new(key_rows.clone(), system.clone(), system.clone(), system),
             key_rows,
         }

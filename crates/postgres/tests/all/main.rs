@@ -24,6 +24,8 @@ mod recent_keys;
 mod replays;
 mod resources;
 mod sessions;
+mod shared_secret;
+mod sign_ins;
 mod support;
 mod telemetry;
 mod telemetry_destinations;
