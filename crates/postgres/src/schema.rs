@@ -82,6 +82,14 @@ diesel::table! {
     audit_records_marks (node_id) {
         node_id -> Uuid,
         whole_until -> Timestamptz,
+        marked_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    audit_records_complete (only_row) {
+        only_row -> Bool,
+        until -> Timestamptz,
     }
 }
 
@@ -649,6 +657,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     api_keys,
     nodes,
     audit_records_marks,
+    audit_records_complete,
     browser_pools,
     sessions,
     blob_stores,

@@ -1,4 +1,5 @@
-//! Wakes the waiters of this node when their tickets are decided, by this node or another one.
+//! Receives the notifications of the database: wakes the waiters of this node when their tickets are decided, and applies
+//! the changes of all nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,11 +7,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use casement_domain::pool::{Leases, PeerRequests, WaitQueue};
 use casement_domain::{NodeId, StoreError, TicketId};
-use casement_postgres::{DatabaseConfig, NotificationEvent, Notifications, node_channel};
+use casement_postgres::{
+    CHANGES_CHANNEL, DatabaseConfig, NotificationEvent, Notifications, UnknownChange, node_channel,
+};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{debug, warn};
 
-use super::Job;
+use super::{ChangeHandler, Job};
 
 #[derive(Clone)]
 pub(crate) struct TicketNotifications {
@@ -19,6 +22,7 @@ pub(crate) struct TicketNotifications {
     pub(crate) wait_queue: Arc<dyn WaitQueue>,
     pub(crate) leases: Leases,
     pub(crate) requests: PeerRequests,
+    pub(crate) changes: ChangeHandler,
 }
 
 impl TicketNotifications {
@@ -33,12 +37,20 @@ impl TicketNotifications {
 
     async fn handle(&self, notification: NotificationEvent) {
         match notification {
+            NotificationEvent::Notification { channel, payload } if channel == CHANGES_CHANNEL => {
+                match payload.parse() {
+                    Ok(change) => self.changes.apply(change),
+                    // A newer version may know more changes.
+                    Err(UnknownChange) => debug!(payload, "ignored an unknown change"),
+                }
+            }
             NotificationEvent::Notification { payload, .. } => match payload.parse() {
                 Ok(ticket) => self.decided(ticket),
                 Err(_) => warn!(payload, "ignored an invalid notification about tickets"),
             },
             // Notifications may have been lost before this event.
             NotificationEvent::Listening => {
+                self.changes.apply_all();
                 if let Err(error) = self.reconcile().await {
                     warn!(%error, "tickets that were decided meanwhile cannot be read");
                 }
@@ -69,7 +81,8 @@ impl Job for TicketNotifications {
     }
 
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
-        let mut notifications = Notifications::listen(&self.database, vec![node_channel(self.node)]);
+        let mut notifications =
+            Notifications::listen(&self.database, vec![node_channel(self.node), CHANGES_CHANNEL.to_owned()]);
         while let Some(notification) = stop.run_until_cancelled(notifications.next()).await {
             self.handle(notification).await;
         }

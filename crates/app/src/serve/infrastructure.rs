@@ -82,10 +82,10 @@ impl Infrastructure {
         let bounds = StorageBounds { node, budgets: settings.storage.budgets(), disk: Arc::new(disk.clone()) };
         let rows = Repositories::new(store, &bounds);
         // A server that is refused is never announced, so that no other node counts on it.
-        let blob_rows = PgBlobStore::new(store.database.clone());
-        let (blob_store, blob_mark) = blob_store::open_for_server(&settings.blobs, data_dir.path(), &blob_rows).await?;
         let (keys, shared_secret) =
             shared_secret::open(&store.database, data_dir, settings.master_key.as_ref()).await?;
+        let blob_rows = PgBlobStore::new(store.database.clone());
+        let (blob_store, blob_mark) = blob_store::open_for_server(&settings.blobs, data_dir.path(), &blob_rows).await?;
         let epoch = announce_node(&*rows.nodes, node, local, listener).await?;
         blob_store::ensure_not_moved(&blob_rows, blob_mark.as_ref()).await?;
         let cluster = listener.map(|listener| Cluster::new(node, epoch, listener.identity.clone(), rows.nodes.clone()));

@@ -57,6 +57,7 @@ pub(super) struct Repositories {
     pub(super) sign_ins: Arc<dyn SignInRepository>,
     pub(super) keys: ApiKeys,
     pub(super) key_rows: Arc<PgApiKeys>,
+    pub(super) recent_keys: RecentKeys,
 }
 
 impl Repositories {
@@ -73,13 +74,13 @@ impl Repositories {
                 invocations: Arc::new(PgInvocations::new(database())),
                 lines: Arc::new(PgLines::new(database(), bounds.clone())),
             },
-            projects: Arc::new(PgProjects::new(database()).clearing_cache(recent_keys)),
+            projects: Arc::new(PgProjects::new(database()).clearing_cache(recent_keys.clone())),
             nodes: Arc::new(PgNodes::new(database())),
-            sessions: Arc::new(PgSessions::new(database())),
+            sessions: Arc::new(PgSessions::new(database()).on_node(bounds.node)),
             browsers: Arc::new(PgBrowsers::new(database())),
             pools: Arc::new(PgPools::new(database())),
             wait_queue: Arc::new(PgWaitQueue::new(database())),
-            audit: Arc::new(PgAudit::new(database())),
+            audit: Arc::new(PgAudit::new(database()).on_node(bounds.node)),
             audit_destinations: Arc::new(PgAuditDestinations::new(database())),
             telemetry: Arc::new(PgTelemetry::new(database(), bounds.clone())),
             telemetry_destinations: Arc::new(PgTelemetryDestinations::new(database())),
@@ -94,6 +95,7 @@ impl Repositories {
             sign_ins: Arc::new(PgSignIns::new(database())),
             keys: ApiKeys::new(key_rows.clone(), system.clone(), system.clone(), system),
             key_rows,
+            recent_keys,
         }
     }
 }

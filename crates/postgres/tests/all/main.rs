@@ -5,6 +5,7 @@ mod audit;
 mod audit_destinations;
 mod auth_connections;
 mod blob_stores;
+mod changes;
 mod cluster;
 mod credential_providers;
 mod credentials;
