@@ -20,9 +20,10 @@ use super::use_cases::UseCases;
 use crate::apps::ChangeFeed;
 use crate::jobs::{
     AppJobs, AuditCompleteness, AuditExportJob, AuditRetention, AuthNotifications, BlobWatch, BrowserCleanup,
-    BrowserEvents, ChangeHandler, DiskJob, ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks, LoginFlows, LoginRetention,
-    LostNodes, MetricsUpkeep, PoolFillJob, PoolMetrics, ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup,
-    SpareFilling, StartSlots, TelemetryRetention, TelemetryTakeover, TicketNotifications, UncertainWrites, spawn,
+    BrowserEvents, ChangeHandler, DiskJob, ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks, LoginFlows,
+    LoginRetention, LostNodes, MetricsUpkeep, PoolFillJob, PoolMetrics, ProfileCleanup, ProxyChecks, Reconcile,
+    ReplayCleanup, SpareFilling, StartSlots, TelemetryRetention, TelemetryTakeover, TicketNotifications,
+    UncertainWrites, spawn,
 };
 use crate::proxies;
 use crate::settings::ServeSettings;

@@ -25,7 +25,8 @@ fn ui(server: &Server, method: &str, path: &str, headers: &[(&str, &str)]) -> an
     let request = Request::new(method, path).header("Sec-Fetch-Site", "same-origin").header("Origin", &origin);
     let request = headers.iter().fold(request, |request, (name, value)| request.header(name, value));
     let body = json!({ "key": server.key() });
-    if method == "POST" { request.json(&body) } else { request }.send(server.address())
+    let request = if method == "POST" { request.json(&body) } else { request };
+    request.send(server.address())
 }
 
 #[test]
