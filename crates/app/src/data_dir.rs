@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use casement_domain::{Entropy, IdSource, NodeId};
+use casement_domain::{IdSource, NodeId};
 use casement_sealing::private_file;
 use rustix::fs::FlockOperation;
 
@@ -116,10 +116,23 @@ impl DataDir {
         fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
-    /// Returns the key that signs session tokens. The first start creates it, so that URLs stay valid after a restart.
-    pub(crate) fn token_key(&self) -> anyhow::Result<[u8; 32]> {
-        let bytes = self.read_or_create(TOKEN_KEY, || System.secret_bytes().to_vec())?;
-        bytes.try_into().map_err(|_| anyhow::anyhow!("token-key in the data directory is damaged"))
+    /// Returns the key with which a version without shared keys signed session tokens, if such a version used this
+    /// directory.
+    pub(crate) fn former_token_key(&self) -> anyhow::Result<Option<[u8; 32]>> {
+        let path = self.path.join(TOKEN_KEY);
+        match fs::read(&path) {
+            Ok(bytes) => match bytes.try_into() {
+                Ok(key) => Ok(Some(key)),
+                Err(_) => bail!("token-key in the data directory is damaged"),
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+
+    /// Returns the file of the master keys, which may be missing.
+    pub(crate) fn master_key_file(&self) -> PathBuf {
+        self.path.join(MASTER_KEY)
     }
 
     /// Records that the first start must create a pool, in case it is interrupted before.
@@ -177,6 +190,11 @@ pub(crate) fn ensure_restored(path: &Path) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Returns the id of the node whose data directory this is, if a server was started in it.
+pub(crate) fn node_of(path: &Path) -> Option<NodeId> {
+    fs::read_to_string(path.join(NODE_ID)).ok()?.trim().parse().ok()
 }
 
 /// Checks that a backup can be restored into a directory: it is missing, empty, or has an incomplete restore.
@@ -265,11 +283,11 @@ mod tests {
     fn a_directory_with_data_is_not_restored_into() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let data_dir = DataDir::take(folder.path().join("data"))?;
-        data_dir.token_key()?;
+        data_dir.node()?;
         let path = data_dir.path().to_owned();
         drop(data_dir);
         assert!(DataDir::take_for_restore(path.clone()).is_err());
-        assert_eq!(fs::read_dir(path)?.count(), 2, "the lock and the key");
+        assert_eq!(fs::read_dir(path)?.count(), 2, "the lock and the id");
         Ok(())
     }
 }

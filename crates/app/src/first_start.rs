@@ -63,8 +63,11 @@ pub(crate) async fn begin(
     if began {
         info!(key_file = %data_dir.key_file().display(), "first start: created the organization, its default project and a key");
     } else {
-        // Another server created everything at the same time, so this key is invalid.
+        // Another server created everything at the same time, so this key is invalid, and the pool is its business.
         data_dir.drop_api_key()?;
+        if with_pool {
+            data_dir.has_default_pool()?;
+        }
         info!("another server has just created the organization, its default project and a key");
     }
     Ok(())
@@ -145,6 +148,7 @@ mod tests {
 
     use super::*;
 
+    /// Starts on an empty store, in which this server (`first`) or another one creates everything.
     async fn started(first: bool) -> (tempfile::TempDir, DataDir) {
         let folder = tempfile::tempdir().expect("a folder");
         let data_dir = DataDir::take(folder.path().join("data")).expect("a data directory");
@@ -153,16 +157,16 @@ mod tests {
         organizations.expect_begin().times(1).returning(move |_| Ok(first));
         let system = Arc::new(System);
         let keys = ApiKeys::new(Arc::new(MockApiKeyRepository::new()), system.clone(), system.clone(), system);
-        begin(&data_dir, &organizations, &keys, false).await.expect("begun");
+        begin(&data_dir, &organizations, &keys, true).await.expect("begun");
         (folder, data_dir)
     }
 
     #[tokio::test]
-    async fn the_second_of_two_concurrent_first_starts_deletes_its_key() {
+    async fn the_second_of_two_concurrent_first_starts_deletes_its_key_and_makes_no_pool() {
         let (_folder, data_dir) = started(true).await;
-        assert!(data_dir.key_file().exists());
+        assert!(data_dir.key_file().exists() && data_dir.wants_default_pool());
         let (_folder, data_dir) = started(false).await;
-        assert!(!data_dir.key_file().exists());
+        assert!(!data_dir.key_file().exists() && !data_dir.wants_default_pool());
     }
 
     #[test]

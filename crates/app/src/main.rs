@@ -35,6 +35,7 @@ mod replays;
 mod secrets;
 mod serve;
 mod settings;
+mod shared_secret;
 mod short_path;
 mod stop;
 mod store;

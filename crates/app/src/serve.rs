@@ -221,6 +221,8 @@ impl Running {
         infrastructure.adopt_browsers(&services.sessions).await?;
         let has_default_pool = begin(settings, data_dir, &infrastructure, &services).await?;
         let (checked_pools, pool_fill_progress) = PoolFillProgress::begin(infrastructure.rows.pools.clone()).await?;
+        // Other nodes must know of this node's records before the first call, so that no export passes them.
+        services.trail.reconcile().await?;
         let cases = UseCases::new(&infrastructure, &services, settings, data_dir)?;
         let http_services = cases.services(&infrastructure, &services, store, data_dir, &metrics)?;
         let config = config(settings, data_dir, &infrastructure, certificate.clone());

@@ -79,6 +79,7 @@ mod all {
     mod server;
     mod server_crashes;
     mod session_parameters;
+    mod shared_keys;
     mod site;
     mod slow_reader;
     mod storage;

@@ -51,6 +51,8 @@ pub mod sealing;
 pub mod session;
 pub mod session_log;
 pub mod session_operation;
+pub mod shared_secret;
+pub mod sign_in;
 pub mod storage;
 pub mod store_error;
 pub mod telemetry;

@@ -65,6 +65,9 @@ pub trait Sealer: Send + Sync {
     /// # Errors
     /// [`SealError::NoKey`] if the keys cannot be read.
     fn current(&self) -> Result<KeyId, SealError>;
+
+    /// Returns whether values that are sealed with this key can be opened here.
+    fn knows(&self, key: KeyId) -> bool;
 }
 
 /// The result of sealing stored values again with the current key.

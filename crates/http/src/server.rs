@@ -42,7 +42,7 @@ use crate::{
     routes,
     spool::Spool,
     state::{Api, Config, Services},
-    ui::SignIns,
+    ui::SignInAttempts,
     webdriver::ClassicSessions,
 };
 
@@ -160,7 +160,7 @@ fn build_api(config: Config, services: Services, local: std::net::SocketAddr) ->
             refused_credentials_quota(config.refused_limit),
             "too many refused credentials came from this address",
         ),
-        sign_ins: SignIns::new(),
+        sign_in_attempts: SignInAttempts::new(),
         permissions: routes::permissions(),
         classic_sessions: ClassicSessions::default(),
         spool: Spool::new(config.spool_directory, services.disk.clone()),

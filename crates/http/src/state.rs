@@ -4,7 +4,7 @@ use std::{net::IpAddr, num::NonZeroU32, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use casement_domain::{
-    ApiKeyId, BrowserId, Clock, Entropy, IdSource, MonotonicClock, NodeId,
+    ApiKeyId, BrowserId, Clock, IdSource, MonotonicClock, NodeId,
     access::Access,
     api_key::{ApiKeys, KeyAdministration},
     audit::{AuditLogs, AuditTrail},
@@ -30,6 +30,7 @@ use casement_domain::{
     script::Scripts,
     session::Sessions,
     session_log::SessionLogs,
+    sign_in::SignIns,
     storage::DiskSpace,
     telemetry::{Recorder, TelemetryEvents},
     telemetry_destination::TelemetryDestinations,
@@ -51,7 +52,7 @@ use crate::{
     spool::Spool,
     tls::ServerCertificate,
     token::SessionTokens,
-    ui::SignIns,
+    ui::SignInAttempts,
     webdriver::ClassicSessions,
 };
 
@@ -195,6 +196,8 @@ pub struct Services {
     pub telemetry_destinations: TelemetryDestinations,
     /// Records telemetry events.
     pub recorder: Arc<dyn Recorder>,
+    /// Sign-ins to the web interface.
+    pub sign_ins: SignIns,
     /// Tokens in the URLs of sessions.
     pub tokens: SessionTokens,
     /// The requests that network configurations refused.
@@ -213,8 +216,6 @@ pub struct Services {
     pub pool_status: Arc<dyn PoolStatusSource>,
     /// The free space of the disk with [`Config::spool_directory`].
     pub disk: Arc<dyn DiskSpace>,
-    /// The source of random secrets for sign-ins to the web interface.
-    pub entropy: Arc<dyn Entropy>,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
     /// The monotonic clock.
@@ -237,7 +238,7 @@ pub(crate) struct Api {
     pub(crate) rate: Rate<ApiKeyId>,
     /// The rate of refused credentials per address.
     pub(crate) refused: AddressRate,
-    pub(crate) sign_ins: SignIns,
+    pub(crate) sign_in_attempts: SignInAttempts,
     pub(crate) permissions: RoutePermissions,
     pub(crate) classic_sessions: ClassicSessions,
     pub(crate) spool: Spool,

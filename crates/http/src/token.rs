@@ -63,15 +63,22 @@ pub struct BadToken;
 #[derive(Clone)]
 pub struct SessionTokens {
     mac: Hmac<Sha256>,
+    /// Verifies tokens that were created before the key was replaced.
+    former: Option<Hmac<Sha256>>,
 }
 
 impl SessionTokens {
-    /// Creates the codec. `key` must stay the same over restarts; otherwise the URLs of running sessions become
-    /// invalid.
+    /// Creates the codec. `key` must be the same on all nodes and stay the same over restarts; otherwise the URLs of
+    /// running sessions become invalid.
     #[must_use]
     pub fn new(key: &[u8; 32]) -> Self {
-        let mac = Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!("HMAC takes keys of every length"));
-        Self { mac }
+        Self { mac: hmac(key), former: None }
+    }
+
+    /// Also verifies tokens that were created with this key.
+    #[must_use]
+    pub fn with_former_key(self, key: &[u8; 32]) -> Self {
+        Self { former: Some(hmac(key)), ..self }
     }
 
     /// Creates the token of a session. Equal arguments result in equal tokens.
@@ -122,8 +129,9 @@ impl SessionTokens {
         }
         let (signed, mac) = text.rsplit_once('.').ok_or(BadToken)?;
         let mac = URL_SAFE_NO_PAD.decode(mac).map_err(|_| BadToken)?;
-        self.mac.clone().chain_update(signed).verify_slice(&mac).map_err(|_| BadToken)?;
-        Ok(signed)
+        let is_signed_by = |key: &Hmac<Sha256>| key.clone().chain_update(signed).verify_slice(&mac).is_ok();
+        let is_signed = is_signed_by(&self.mac) || self.former.as_ref().is_some_and(is_signed_by);
+        if is_signed { Ok(signed) } else { Err(BadToken) }
     }
 
     /// Returns what a token says. Does not check whether the session is still active.
@@ -144,6 +152,10 @@ impl SessionTokens {
         let session = claims.sub.parse().map_err(|_| BadToken)?;
         Ok(SessionToken { session, permission: claims.scp, owner: owner.transpose()? })
     }
+}
+
+fn hmac(key: &[u8; 32]) -> Hmac<Sha256> {
+    Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!("HMAC takes keys of every length"))
 }
 
 impl std::fmt::Debug for SessionTokens {
@@ -220,6 +232,18 @@ mod tests {
         for text in ["", ".", "..", &format!("{none}.{claims}."), &format!("{HEADER}.{claims}."), &"a".repeat(5000)] {
             assert_eq!(tokens().verify(text), Err(BadToken), "{text}");
         }
+    }
+
+    #[test]
+    fn a_replaced_key_verifies_its_tokens_and_creates_no_more() {
+        let mint = |tokens: &SessionTokens| tokens.mint(session_id(1), owner(), Permission::Drive, NOON);
+        let old = mint(&tokens());
+        let both = SessionTokens::new(&[8; 32]).with_former_key(&[7; 32]);
+        assert_eq!(both.verify(&old), tokens().verify(&old));
+        let new = mint(&both);
+        assert!(both.verify(&new).is_ok());
+        assert_eq!(tokens().verify(&new), Err(BadToken));
+        assert_eq!(SessionTokens::new(&[9; 32]).with_former_key(&[8; 32]).verify(&old), Err(BadToken));
     }
 
     #[test]

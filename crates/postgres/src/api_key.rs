@@ -16,9 +16,10 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
+use crate::changes::{Change, report};
 use crate::column::{Column, ColumnValue, Stored, row};
 use crate::database::Database;
-use crate::error::BadRow;
+use crate::error::{BadRow, CallError};
 use crate::organization::UserRow;
 use crate::project::ProjectRow;
 use crate::query::contains;
@@ -150,11 +151,23 @@ impl ApiKeyRepository for PgApiKeys {
     }
 
     async fn delete(&self, organization: OrganizationId, id: ApiKeyId, at: OffsetDateTime) -> Result<bool, StoreError> {
-        let row = diesel::update(not_deleted(organization, id)).set(api_keys::deleted_at.eq(at));
-        let done = self.database.changed("api_key.delete", row).await;
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = diesel::update(not_deleted(organization, id)).set(api_keys::deleted_at.eq(at));
+            let changed = row.execute(connection).await?;
+            reported(connection, changed).await
+        };
+        let done = self.database.transaction("api_key.delete", work).await;
         self.forget();
         done
     }
+}
+
+/// Notifies all nodes of a statement that changed any keys, and returns whether it did.
+async fn reported(connection: &mut AsyncPgConnection, changed: usize) -> Result<bool, CallError> {
+    if changed > 0 {
+        report(connection, Change::Keys).await?;
+    }
+    Ok(changed > 0)
 }
 
 type LivingKey = Filter<
@@ -239,8 +252,12 @@ impl ApiKeyDirectory for PgApiKeys {
     }
 
     async fn rename(&self, organization: OrganizationId, id: ApiKeyId, name: &LabelName) -> Result<bool, StoreError> {
-        let row = diesel::update(not_deleted(organization, id)).set(api_keys::name.eq(name.as_str()));
-        let done = self.database.changed("api_key.rename", row).await;
+        let work = async |connection: &mut AsyncPgConnection| {
+            let row = diesel::update(not_deleted(organization, id)).set(api_keys::name.eq(name.as_str()));
+            let changed = row.execute(connection).await?;
+            reported(connection, changed).await
+        };
+        let done = self.database.transaction("api_key.rename", work).await;
         self.forget();
         done
     }
@@ -255,6 +272,7 @@ impl ApiKeyDirectory for PgApiKeys {
             let row = api_keys::table.find(Column(id));
             diesel::update(row).set(api_keys::expires_at.eq(end)).execute(connection).await?;
             diesel::insert_into(api_keys::table).values(ApiKeyRow::of(next)).execute(connection).await?;
+            report(connection, Change::Keys).await?;
             Ok(true)
         };
         let done = self.database.transaction("api_key.rotate", work).await;

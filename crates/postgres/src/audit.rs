@@ -1,6 +1,7 @@
 //! Audit records: written in groups, read in order, stored in monthly partitions.
 
 mod append;
+mod marks;
 mod row;
 
 use std::collections::HashMap;
@@ -26,9 +27,8 @@ use time::OffsetDateTime;
 use crate::column::{Column, columns};
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
-use crate::node::is_alive;
 use crate::partitions::{Partitioned, Span};
-use crate::schema::{api_keys, audit_records_marks, audit_records_pending, nodes, projects, users};
+use crate::schema::{api_keys, audit_records_pending, projects, users};
 pub(crate) use append::AuditRow;
 use append::{Append, Begin};
 use row::Row;
@@ -87,13 +87,20 @@ const FAR_BEHIND: &str = "SELECT at, id FROM audit_records WHERE organization_id
 pub struct PgAudit {
     database: Database,
     owners: Arc<Mutex<Owners>>,
+    node: Option<NodeId>,
 }
 
 impl PgAudit {
     /// Creates the repository on this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
-        Self { database, owners: Arc::default() }
+        Self { database, owners: Arc::default(), node: None }
+    }
+
+    /// Names the node that stores records, so that it stores none that exports have passed.
+    #[must_use]
+    pub fn on_node(self, node: NodeId) -> Self {
+        Self { node: Some(node), ..self }
     }
 
     /// PostgreSQL's plan for reading a page.
@@ -305,8 +312,8 @@ fn audit_query(
 impl AuditRepository for PgAudit {
     async fn append(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
         let work = async |connection: &mut AsyncPgConnection, rows: &[(&AuditEntry, Owner)]| {
-            Append::of(rows).execute(connection).await?;
-            Ok(())
+            let stored = Append::of(rows, self.node).execute(connection).await?;
+            if stored == 0 && !rows.is_empty() { Err(CallError::Fenced) } else { Ok(()) }
         };
         self.owned("audit.append", entries, work).await
     }
@@ -338,23 +345,18 @@ impl AuditRepository for PgAudit {
         self.database.call("audit.recover", work).await
     }
 
-    async fn mark(&self, node: NodeId, whole_until: OffsetDateTime) -> Result<(), StoreError> {
-        use audit_records_marks as marks;
-
-        let row = (marks::node_id.eq(Column(node)), marks::whole_until.eq(whole_until));
-        let inserting = diesel::insert_into(marks::table).values(row).on_conflict(marks::node_id);
-        self.database.change("audit.mark", inserting.do_update().set(marks::whole_until.eq(whole_until))).await
+    async fn fence(&self, node: NodeId) -> Result<Option<OffsetDateTime>, StoreError> {
+        self.database.fetch("audit.fence", async |connection| marks::fence(connection, node).await).await
     }
 
-    async fn complete_on_others(&self, node: NodeId) -> Result<Option<OffsetDateTime>, StoreError> {
-        use audit_records_marks as marks;
+    async fn mark(&self, node: NodeId, whole_until: OffsetDateTime) -> Result<bool, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| marks::mark(connection, node, whole_until).await;
+        self.database.transaction("audit.mark", work).await
+    }
 
-        let work = async |connection: &mut AsyncPgConnection| {
-            let others = marks::table.inner_join(nodes::table.on(nodes::id.eq(marks::node_id)));
-            let others = others.filter(marks::node_id.ne(Column(node))).filter(is_alive());
-            Ok(others.select(diesel::dsl::min(marks::whole_until)).get_result(connection).await?)
-        };
-        self.database.fetch("audit.complete_on_others", work).await
+    async fn complete(&self, node: NodeId, own: OffsetDateTime) -> Result<OffsetDateTime, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| marks::complete(connection, node, own).await;
+        self.database.transaction("audit.complete", work).await
     }
 
     async fn page(

@@ -14,6 +14,7 @@ use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::changes::{Change, report};
 use crate::column::{Column, Stored, columns, row};
 use crate::database::repository;
 use crate::error::BadRow;
@@ -165,6 +166,7 @@ impl AuditDestinationRepository for PgAuditDestinations {
                 audit_destinations::next_attempt_at.eq(None::<OffsetDateTime>),
             );
             diesel::update(row).set(values).execute(connection).await?;
+            report(connection, Change::AuditDestinations).await?;
             Ok(true)
         };
         self.database.transaction("audit_destination.replace", work).await

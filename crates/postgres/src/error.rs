@@ -20,6 +20,9 @@ pub(crate) enum CallError {
     /// A row has a value that the domain refuses.
     #[error(transparent)]
     Row(#[from] BadRow),
+    /// The node was silent, and the records are from before the time that exports have reached.
+    #[error("this node was silent, and exports have passed the times of its records")]
+    Fenced,
     /// The work was rolled back because browsers are leased. The repository converts this to a result.
     #[error("undone, {leased} browsers are leased")]
     Undone {
@@ -120,6 +123,7 @@ impl CallError {
             Self::Unreachable(Unreachable::NoConnection(_) | Unreachable::NoneFree(_))
             | Self::Database(_)
             | Self::Row(_)
+            | Self::Fenced
             | Self::Undone { .. } => false,
         }
     }
@@ -128,7 +132,7 @@ impl CallError {
     fn is_unavailable(&self) -> bool {
         use DatabaseErrorKind::{ClosedConnection, ReadOnlyTransaction, SerializationFailure, UnableToSendCommand};
         match self {
-            Self::Unreachable(_) => true,
+            Self::Unreachable(_) | Self::Fenced => true,
             Self::Row(_) | Self::Undone { .. } => false,
             Self::Database(DieselError::DatabaseError(kind, info)) => match kind {
                 ClosedConnection | ReadOnlyTransaction | SerializationFailure | UnableToSendCommand => true,

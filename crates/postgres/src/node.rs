@@ -21,7 +21,7 @@ use crate::column::{Column, Stored};
 use crate::database::repository;
 use crate::error::BadRow;
 use crate::notify::pg_notify;
-use crate::query::{all, count};
+use crate::query::{all, count, counted};
 use crate::schema::{browsers, nodes, sessions};
 use crate::session::{self, SessionRow};
 
@@ -166,6 +166,21 @@ fn run(id: NodeId, epoch: Epoch) -> Filter<Find<nodes::table, Column<NodeId>>, E
     nodes::table.find(Column(id)).filter(nodes::epoch.eq(epoch.0))
 }
 
+impl PgNodes {
+    /// Returns the number of living nodes besides `own`.
+    ///
+    /// # Errors
+    /// Returns the error of the database.
+    pub async fn others_alive(&self, own: Option<NodeId>) -> Result<u32, StoreError> {
+        let own = own.map(Column);
+        let work = async move |connection: &mut AsyncPgConnection| {
+            let others = nodes::table.filter(is_alive()).filter(nodes::id.nullable().is_distinct_from(own));
+            counted(connection, others.count()).await
+        };
+        self.database.fetch("node.others_alive", work).await
+    }
+}
+
 #[async_trait]
 impl NodeRepository for PgNodes {
     async fn announce(&self, node: &Node) -> Result<Epoch, StoreError> {
@@ -274,18 +289,22 @@ impl NodeRepository for PgNodes {
             let living = living.filter(not(sessions::state.eq("ended"))).order(sessions::id);
             let living = living.select(SessionRow::as_select()).for_update();
             let living: Vec<Session> = all::<_, SessionRow, _>(connection, living).await?;
-            let mut ended = Vec::with_capacity(living.len());
+            let (mut ended, mut all_decided) = (Vec::with_capacity(living.len()), Vec::new());
             for session in living {
                 let next = session.on(SessionEvent::NodeLost, at);
                 let next = next.unwrap_or_else(|_| unreachable!("a session that has not ended can be lost"));
-                if session::store_end(connection, session.state, &next).await? == Replaced::Yes {
+                let (replaced, decided) = session::store_end(connection, session.state, &next).await?;
+                all_decided.extend(decided);
+                if replaced == Replaced::Yes {
                     ended.push(next);
                 }
             }
             let browsers = browsers::table.filter(browsers::node_id.eq(Column(node.id)));
             diesel::delete(browsers).execute(connection).await?;
-            Ok(Some(ended))
+            Ok(Some((ended, all_decided)))
         };
-        self.database.transaction("node.lose", work).await
+        let Some((ended, decided)) = self.database.transaction("node.lose", work).await? else { return Ok(None) };
+        self.database.report(decided).await;
+        Ok(Some(ended))
     }
 }

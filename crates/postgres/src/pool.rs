@@ -23,6 +23,7 @@ use time::{Duration, OffsetDateTime};
 use self::observe::observe;
 use self::row::{GrowthColumns, PoolRow};
 use crate::browser::BrowserRow;
+use crate::changes::{Change, report, report_ending};
 use crate::column::{Column, Stored};
 use crate::database::repository;
 use crate::error::{BadRow, CallError, if_violated};
@@ -112,8 +113,9 @@ async fn discard(
     diesel::update(row).set(next).execute(connection).await?;
     let of_pool = browsers::table.filter(browsers::pool_id.eq(Column(id)));
     let ending = browsers::state.eq("ending");
-    let idle = diesel::update(of_pool.filter(browsers::state.eq("idle"))).set(ending).returning(browsers::id);
-    let mut ended: Vec<Column<BrowserId>> = idle.get_results(connection).await?;
+    let columns = (browsers::id, browsers::node_id);
+    let idle = diesel::update(of_pool.filter(browsers::state.eq("idle"))).set(ending).returning(columns);
+    let mut ended: Vec<(Column<BrowserId>, Column<NodeId>)> = idle.get_results(connection).await?;
     if !ended.is_empty() {
         let fewer = i32::try_from(ended.len()).unwrap_or(i32::MAX);
         let lower = diesel::sql_query(
@@ -123,8 +125,10 @@ async fn discard(
         lower.bind::<sql_types::Timestamptz, _>(at).execute(connection).await?;
     }
     let warming = diesel::update(of_pool.filter(browsers::state.eq("warming"))).set(ending);
-    ended.extend(warming.returning(browsers::id).get_results::<Column<_>>(connection).await?);
-    Ok(ended.value()?)
+    ended.extend(warming.returning(columns).get_results::<(Column<_>, Column<_>)>(connection).await?);
+    report_ending(connection, ended.iter().map(|(_, node)| node.0)).await?;
+    report(connection, Change::Pool(id)).await?;
+    Ok(ended.into_iter().map(|(browser, _)| browser.0).collect())
 }
 
 #[derive(QueryableByName)]
@@ -155,6 +159,7 @@ impl PoolRepository for PgPools {
             }
             let row = (PoolRow::of(pool), browser_pools::lease_fence.eq(0));
             diesel::insert_into(browser_pools::table).values(row).execute(connection).await?;
+            report(connection, Change::Pool(pool.id)).await?;
             Ok(PoolStored::Yes)
         };
         self.database.transaction_or("pool.create", work, if_violated(&[NAME_KEY], PoolStored::NameTaken)).await
@@ -184,8 +189,11 @@ impl PoolRepository for PgPools {
             if diesel::update(row).set(PoolRow::of(next)).execute(connection).await? == 0 {
                 return Ok((PoolStored::Gone, Vec::new()));
             }
-            let discarded = if discards { discard(connection, next.id, next.updated_at).await? } else { Vec::new() };
-            Ok((PoolStored::Yes, discarded))
+            if discards {
+                return Ok((PoolStored::Yes, discard(connection, next.id, next.updated_at).await?));
+            }
+            report(connection, Change::Pool(next.id)).await?;
+            Ok((PoolStored::Yes, Vec::new()))
         };
         let name_taken = if_violated(&[NAME_KEY], (PoolStored::NameTaken, Vec::new()));
         self.database.transaction_or("pool.replace", work, name_taken).await
@@ -279,7 +287,10 @@ impl PoolRepository for PgPools {
             let of_pool = browsers::table.filter(browsers::pool_id.eq(Column(id)));
             // Ends the unleased browsers before it counts the leased ones, so that a lease in between is counted.
             let unleased = of_pool.filter(browsers::state.eq_any(["warming", "idle"]));
-            diesel::update(unleased).set(browsers::state.eq("ending")).execute(connection).await?;
+            let unleased = diesel::update(unleased).set(browsers::state.eq("ending")).returning(browsers::node_id);
+            let nodes: Vec<Column<NodeId>> = unleased.get_results(connection).await?;
+            report_ending(connection, nodes.into_iter().map(|node| node.0)).await?;
+            report(connection, Change::Pool(id)).await?;
             let leased = counted(connection, of_pool.filter(browsers::state.eq("leased")).count()).await?;
             if leased > 0 && !force {
                 return Err(CallError::Undone { leased });

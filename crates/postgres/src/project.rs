@@ -13,6 +13,7 @@ use diesel::prelude::*;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::OffsetDateTime;
 
+use crate::changes::{Change, report};
 use crate::column::{Column, Stored, row};
 use crate::database::Database;
 use crate::error::{CallError, if_violated};
@@ -154,6 +155,7 @@ impl ProjectRepository for PgProjects {
                 return Ok(ProjectReplaced::LostRace);
             }
             diesel::update(row).set(ProjectRow::of(next)).execute(connection).await?;
+            report(connection, Change::Keys).await?;
             Ok(ProjectReplaced::Yes)
         };
         let name_taken = if_violated(&[NAME_KEY], ProjectReplaced::NameTaken);
@@ -184,6 +186,7 @@ impl ProjectRepository for PgProjects {
             let keys =
                 api_keys::table.filter(api_keys::project_id.eq(Column(id))).filter(api_keys::deleted_at.is_null());
             diesel::update(keys).set(api_keys::deleted_at.eq(at)).execute(connection).await?;
+            report(connection, Change::Keys).await?;
             Ok(ProjectDeleted::Yes)
         };
         let done = self.database.transaction("project.delete", work).await;

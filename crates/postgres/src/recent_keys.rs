@@ -8,7 +8,8 @@ use casement_domain::ApiKeyId;
 use casement_domain::api_key::KeyWithHash;
 use parking_lot::{Mutex, MutexGuard};
 
-/// The lifetime of an entry. A key that another node deletes is refused within a second.
+/// The lifetime of an entry. The notification of a change by another node clears the cache at once; if it is lost, the
+/// change holds within a second.
 const FRESH: Duration = Duration::from_millis(800);
 /// The maximum number of entries. The cache is cleared beyond it.
 const MAX_COUNT: usize = 10_000;
@@ -58,7 +59,7 @@ impl RecentKeys {
     }
 
     /// Clears the cache. Must be called after a possible change is committed.
-    pub(crate) fn forget(&self) {
+    pub fn forget(&self) {
         let mut inner = self.inner();
         inner.forgotten += 1;
         inner.keys.clear();

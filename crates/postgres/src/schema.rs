@@ -82,6 +82,14 @@ diesel::table! {
     audit_records_marks (node_id) {
         node_id -> Uuid,
         whole_until -> Timestamptz,
+        marked_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    audit_records_complete (only_row) {
+        only_row -> Bool,
+        until -> Timestamptz,
     }
 }
 
@@ -620,6 +628,23 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    sign_ins (cookie_hash) {
+        cookie_hash -> Bytea,
+        api_key_id -> Uuid,
+        csrf_token -> Text,
+        started_at -> Timestamptz,
+        last_used_at -> Timestamptz,
+    }
+}
+
+diesel::table! {
+    shared_secret (only_row) {
+        only_row -> Bool,
+        sealed -> Bytea,
+    }
+}
+
 diesel::joinable!(app_versions -> deployments (deployment_id));
 diesel::joinable!(invocations -> deployments (deployment_id));
 
@@ -633,6 +658,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     api_keys,
     nodes,
     audit_records_marks,
+    audit_records_complete,
     browser_pools,
     sessions,
     blob_stores,
@@ -658,5 +684,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     app_line_counts,
     auth_connections,
     auth_flows,
-    session_ignored_fields
+    session_ignored_fields,
+    shared_secret,
+    sign_ins
 );

@@ -24,8 +24,9 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::browser::BrowserRow;
+use crate::changes::{Change, report};
 use crate::column::{Column, Stored, row};
-use crate::database::repository;
+use crate::database::Database;
 use crate::error::{BadRow, CallError, if_violated};
 use crate::query::{self, contains, counted};
 use crate::schema::{browser_pools, browsers, session_ignored_fields, sessions};
@@ -117,9 +118,25 @@ impl Stored<SessionState> for StateColumns {
     }
 }
 
-repository! {
-    /// Sessions in PostgreSQL.
-    PgSessions
+/// Sessions in PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct PgSessions {
+    database: Database,
+    node: Option<NodeId>,
+}
+
+impl PgSessions {
+    /// Creates the repository on this database.
+    #[must_use]
+    pub fn new(database: Database) -> Self {
+        Self { database, node: None }
+    }
+
+    /// Names this node: if it ends the session of another node, that node is notified.
+    #[must_use]
+    pub fn on_node(self, node: NodeId) -> Self {
+        Self { node: Some(node), ..self }
+    }
 }
 
 pub(crate) async fn find(mut connection: &AsyncPgConnection, id: SessionId) -> Result<Option<Session>, CallError> {
@@ -217,7 +234,13 @@ impl SessionRepository for PgSessions {
     }
 
     async fn end(&self, current: &Session, next: &Session) -> Result<Replaced, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| store_end(connection, current.state, next).await;
+        let work = async |connection: &mut AsyncPgConnection| {
+            let (replaced, decided) = store_end(connection, current.state, next).await?;
+            if replaced == Replaced::Yes && self.node.is_some_and(|node| node != next.node) {
+                report(connection, Change::SessionEnded(next.id)).await?;
+            }
+            Ok((replaced, decided))
+        };
         let (replaced, decided) = self.database.transaction("session.end", work).await?;
         self.database.report(decided).await;
         Ok(replaced)

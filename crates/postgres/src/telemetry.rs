@@ -20,8 +20,9 @@ use ulid::Ulid;
 use crate::column::{Column, Stored as _};
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
+use crate::node::is_alive;
 use crate::partitions::{self, Partitioned};
-use crate::schema::{sessions, telemetry_counts, telemetry_exports};
+use crate::schema::{nodes, sessions, telemetry_counts, telemetry_exports};
 use crate::storage::{self, Kind, StorageLedger};
 use statements::{Advance, Append, Hold, Page, Row};
 
@@ -224,7 +225,12 @@ impl TelemetryStore for PgTelemetry {
             let counts = telemetry_counts::table.on(telemetry_counts::session_id.eq(sessions::id));
             let behind = telemetry_counts::last_seq.nullable().gt(last()).assume_not_null();
             let rows = sessions::table.inner_join(counts).filter(last().is_null().or(behind));
-            let rows = rows.filter(sessions::node_id.eq(Column(node))).filter(sessions::telemetry.is_not_null());
+            // One node exports for the lost ones, so that two do not export the same.
+            let alive = || nodes::table.filter(is_alive()).select(nodes::id);
+            let first = alive().order(nodes::id).limit(1).single_value();
+            let is_lost = sessions::node_id.ne_all(alive()).and(first.eq(Column(node)).assume_not_null());
+            let rows = rows.filter(sessions::node_id.eq(Column(node)).or(is_lost));
+            let rows = rows.filter(sessions::telemetry.is_not_null());
             let rows = rows.select((sessions::id, sessions::telemetry));
             let rows: Vec<(Column<SessionId>, Option<Vec<String>>)> = rows.load(connection).await?;
             let mut found = Vec::new();

@@ -160,6 +160,12 @@ impl MasterKeys {
         Ok(keys)
     }
 
+    /// Returns whether the keys come from the file in the data directory.
+    #[must_use]
+    pub fn are_in_file(&self) -> bool {
+        matches!(self.source, Source::File(_))
+    }
+
     /// Reads the file again.
     fn read(&self) -> Result<Vec<MasterKey>, MasterKeyError> {
         let keys = match &self.source {
@@ -285,6 +291,10 @@ impl Sealer for MasterKeys {
 
     fn current(&self) -> Result<KeyId, SealError> {
         Ok(self.first()?.id)
+    }
+
+    fn knows(&self, key: KeyId) -> bool {
+        self.named(key).is_ok()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Wakes the waiters of this node when their tickets are decided, by this node or another one, and the heartbeat when
-//! the state of this node was changed.
+//! Receives the notifications of the database: wakes the waiters of this node when their tickets are decided, and the
+//! heartbeat when the state of this node was changed; applies the changes of all nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use casement_domain::pool::{Leases, PeerRequests, WaitQueue};
 use casement_domain::{NodeId, StoreError, TicketId};
-use casement_postgres::{DatabaseConfig, NODES_CHANNEL, NotificationEvent, Notifications, node_channel};
+use casement_postgres::{
+    CHANGES_CHANNEL, DatabaseConfig, NODES_CHANNEL, NotificationEvent, Notifications, UnknownChange, node_channel,
+};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{debug, warn};
 
-use super::{Job, NodeWaker};
+use super::{ChangeHandler, Job, NodeWaker};
 
 #[derive(Clone)]
 pub(crate) struct TicketNotifications {
@@ -21,6 +23,7 @@ pub(crate) struct TicketNotifications {
     pub(crate) wait_queue: Arc<dyn WaitQueue>,
     pub(crate) leases: Leases,
     pub(crate) requests: PeerRequests,
+    pub(crate) changes: ChangeHandler,
 }
 
 impl TicketNotifications {
@@ -40,6 +43,13 @@ impl TicketNotifications {
                     self.node_waker.read_soon();
                 }
             }
+            NotificationEvent::Notification { channel, payload } if channel == CHANGES_CHANNEL => {
+                match payload.parse() {
+                    Ok(change) => self.changes.apply(change),
+                    // A newer version may know more changes.
+                    Err(UnknownChange) => debug!(payload, "ignored an unknown change"),
+                }
+            }
             NotificationEvent::Notification { payload, .. } => match payload.parse() {
                 Ok(ticket) => self.decided(ticket),
                 Err(_) => warn!(payload, "ignored an invalid notification about tickets"),
@@ -47,6 +57,7 @@ impl TicketNotifications {
             // Notifications may have been lost before this event.
             NotificationEvent::Listening => {
                 self.node_waker.read_soon();
+                self.changes.apply_all();
                 if let Err(error) = self.reconcile().await {
                     warn!(%error, "tickets that were decided meanwhile cannot be read");
                 }
@@ -77,8 +88,10 @@ impl Job for TicketNotifications {
     }
 
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
-        let mut notifications =
-            Notifications::listen(&self.database, vec![node_channel(self.node), NODES_CHANNEL.to_owned()]);
+        let mut notifications = Notifications::listen(
+            &self.database,
+            vec![node_channel(self.node), NODES_CHANNEL.to_owned(), CHANGES_CHANNEL.to_owned()],
+        );
         while let Some(notification) = stop.run_until_cancelled(notifications.next()).await {
             self.handle(notification).await;
         }

@@ -20,10 +20,10 @@ use super::use_cases::UseCases;
 use crate::apps::ChangeFeed;
 use crate::jobs::{
     AppJobs, AuditCompleteness, AuditExportJob, AuditRetention, AuthNotifications, BlobWatch, BrowserCleanup,
-    BrowserEvents, DiskJob, Drain, ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks, LoginFlows,
-    LoginRetention, LostNodes, MetricsUpkeep, NodeReturn, PoolFillJob, PoolMetrics, ProfileCleanup, ProxyChecks,
-    Reconcile, ReplayCleanup, SpareFilling, StartSlots, TelemetryRetention, TicketNotifications, UncertainWrites,
-    spawn,
+    BrowserEvents, ChangeHandler, DiskJob, Drain, ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks,
+    LoginFlows, LoginRetention, LostNodes, MetricsUpkeep, NodeReturn, PoolFillJob, PoolMetrics, ProfileCleanup,
+    ProxyChecks, Reconcile, ReplayCleanup, SpareFilling, StartSlots, TelemetryRetention, TelemetryTakeover,
+    TicketNotifications, UncertainWrites, spawn,
 };
 use crate::proxies;
 use crate::settings::ServeSettings;
@@ -151,6 +151,14 @@ impl Jobs<'_> {
             wait_queue: wait_queue.clone(),
             leases: leases.clone(),
             requests: requests.clone(),
+            changes: ChangeHandler {
+                node: *node,
+                recent_keys: rows.recent_keys.clone(),
+                pools: self.services.waker.clone(),
+                sessions: sessions.clone(),
+                pending_cleanup: self.services.pending_cleanup.clone(),
+                audit_destinations: cases.audit_export.deps.changed.clone(),
+            },
         };
         let reports = TicketReports {
             node: *node,
@@ -212,6 +220,7 @@ impl Jobs<'_> {
         self.start(AuditRetention { repository: rows.audit.clone(), retention: days(self.settings.audit_days) });
         self.start(AuditCompleteness { trail: self.services.trail.clone() });
         self.start(TelemetryRetention { store: rows.telemetry.clone(), retention: days(self.settings.telemetry_days) });
+        self.start(TelemetryTakeover { exporter: self.services.destination_exporter.clone() });
         self.start(ReplayCleanup { archive: replays.clone() });
         self.start(ExtensionCleanup { extensions: cases.extensions.clone() });
         self.start(ProfileCleanup { profiles: cases.profiles.clone(), blobs: blobs.clone() });

@@ -14,6 +14,7 @@ use casement_domain::profile::ProfileVersions;
 use casement_domain::proxy::{ProxyGateways, ProxyRouting};
 use casement_domain::replay::ReplayArchive;
 use casement_domain::session::Sessions;
+use casement_domain::shared_secret::SharedSecret;
 use casement_domain::storage::StorageBounds;
 use casement_domain::{Clock as _, NodeId};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
@@ -32,7 +33,7 @@ use crate::egress::SandboxEgress;
 use crate::settings::{NodeSettings, ServeSettings, TelemetryUrls, machine_memory_mib};
 use crate::store::Store;
 use crate::system::System;
-use crate::{app_runtime, blob_store, extensions, profiles, proxies, replays};
+use crate::{app_runtime, blob_store, extensions, profiles, proxies, replays, shared_secret};
 use casement_sealing::MasterKeys;
 
 pub(super) struct Infrastructure {
@@ -50,6 +51,7 @@ pub(super) struct Infrastructure {
     pub(super) rows: Repositories,
     pub(super) disk: DiskWatch,
     pub(super) keys: MasterKeys,
+    pub(super) shared_secret: SharedSecret,
     pub(super) sandbox_egress: Arc<SandboxEgress>,
     pub(super) upstreams: Arc<ProxyGateways>,
     pub(super) routing: ProxyRouting,
@@ -81,6 +83,8 @@ impl Infrastructure {
         let bounds = StorageBounds { node, budgets: settings.storage.budgets(), disk: Arc::new(disk.clone()) };
         let rows = Repositories::new(store, &bounds);
         // A server that is refused is never announced, so that no other node counts on it.
+        let (keys, shared_secret) =
+            shared_secret::open(&store.database, data_dir, settings.master_key.as_ref()).await?;
         let blob_rows = PgBlobStore::new(store.database.clone());
         let (blob_store, blob_mark) = blob_store::open_for_server(&settings.blobs, data_dir.path(), &blob_rows).await?;
         let description = describe_node(node, local, listener, &settings.node)?;
@@ -94,7 +98,6 @@ impl Infrastructure {
         };
 
         let (sandbox_egress, failed_requests) = sandbox_egress(settings);
-        let keys = MasterKeys::open(data_dir.path(), settings.master_key.as_ref(), Arc::new(System))?;
         let upstreams = Arc::new(settings.upstreams.read()?);
         let sealer = Arc::new(keys.clone());
         let routing = ProxyRouting::new(rows.proxies.clone(), sealer, sandbox_egress.clone(), upstreams.clone())
@@ -121,6 +124,7 @@ impl Infrastructure {
             rows,
             disk,
             keys,
+            shared_secret,
             sandbox_egress,
             upstreams,
             routing,

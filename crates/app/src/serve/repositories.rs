@@ -17,13 +17,15 @@ use casement_domain::project::ProjectRepository;
 use casement_domain::proxy::ProxyRepository;
 use casement_domain::replay::ReplayRepository;
 use casement_domain::session::SessionRepository;
+use casement_domain::sign_in::SignInRepository;
 use casement_domain::storage::{StorageBounds, StorageUsage};
 use casement_domain::telemetry::TelemetryStore;
 use casement_domain::telemetry_destination::TelemetryDestinationRepository;
 use casement_postgres::{
     PgApiKeys, PgAudit, PgAuditDestinations, PgAuthConnections, PgBrowsers, PgCredentialProviders, PgCredentials,
     PgDeployments, PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects,
-    PgProxies, PgReplays, PgSessions, PgStorageUsage, PgTelemetry, PgTelemetryDestinations, PgWaitQueue, RecentKeys,
+    PgProxies, PgReplays, PgSessions, PgSignIns, PgStorageUsage, PgTelemetry, PgTelemetryDestinations, PgWaitQueue,
+    RecentKeys,
 };
 
 use crate::apps::AppRepositories;
@@ -52,8 +54,10 @@ pub(super) struct Repositories {
     pub(super) credential_providers: Arc<dyn CredentialProviderRepository>,
     pub(super) auth_connections: Arc<dyn AuthConnectionRepository>,
     pub(super) proxies: Arc<dyn ProxyRepository>,
+    pub(super) sign_ins: Arc<dyn SignInRepository>,
     pub(super) keys: ApiKeys,
     pub(super) key_rows: Arc<PgApiKeys>,
+    pub(super) recent_keys: RecentKeys,
 }
 
 impl Repositories {
@@ -70,13 +74,13 @@ impl Repositories {
                 invocations: Arc::new(PgInvocations::new(database())),
                 lines: Arc::new(PgLines::new(database(), bounds.clone())),
             },
-            projects: Arc::new(PgProjects::new(database()).clearing_cache(recent_keys)),
+            projects: Arc::new(PgProjects::new(database()).clearing_cache(recent_keys.clone())),
             nodes: Arc::new(PgNodes::new(database())),
-            sessions: Arc::new(PgSessions::new(database())),
+            sessions: Arc::new(PgSessions::new(database()).on_node(bounds.node)),
             browsers: Arc::new(PgBrowsers::new(database())),
             pools: Arc::new(PgPools::new(database())),
             wait_queue: Arc::new(PgWaitQueue::new(database())),
-            audit: Arc::new(PgAudit::new(database())),
+            audit: Arc::new(PgAudit::new(database()).on_node(bounds.node)),
             audit_destinations: Arc::new(PgAuditDestinations::new(database())),
             telemetry: Arc::new(PgTelemetry::new(database(), bounds.clone())),
             telemetry_destinations: Arc::new(PgTelemetryDestinations::new(database())),
@@ -88,8 +92,10 @@ impl Repositories {
             credential_providers: Arc::new(PgCredentialProviders::new(database())),
             auth_connections: Arc::new(PgAuthConnections::new(database())),
             proxies: Arc::new(PgProxies::new(database())),
+            sign_ins: Arc::new(PgSignIns::new(database())),
             keys: ApiKeys::new(key_rows.clone(), system.clone(), system.clone(), system),
             key_rows,
+            recent_keys,
         }
     }
 }

@@ -21,9 +21,10 @@ use casement_domain::proxy::Proxies;
 use casement_domain::replay::Replays;
 use casement_domain::script::Scripts;
 use casement_domain::session_log::SessionLogs;
+use casement_domain::sign_in::SignIns;
 use casement_domain::telemetry::TelemetryEvents;
 use casement_domain::webmcp::PageTools;
-use casement_http::{CallTracing, Services, SessionTokens};
+use casement_http::{CallTracing, Services};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::runtime::Handle;
 
@@ -39,7 +40,7 @@ use crate::settings::ServeSettings;
 use crate::store::Store;
 use crate::system::System;
 use crate::web_store::ChromeWebStore;
-use crate::{credential_providers, credentials, extensions, logins, profiles, proxies};
+use crate::{credential_providers, credentials, extensions, logins, profiles, proxies, shared_secret};
 
 /// The use cases that background jobs need too.
 pub(super) struct UseCases {
@@ -184,7 +185,8 @@ impl UseCases {
             telemetry: TelemetryEvents::new(rows.telemetry.clone(), Arc::new(services.feed.clone()), system.clone()),
             telemetry_destinations: services.telemetry_destinations.clone(),
             recorder: services.recorder.clone(),
-            tokens: SessionTokens::new(&data_dir.token_key()?),
+            sign_ins: SignIns::new(rows.sign_ins.clone(), system.clone(), system.clone()),
+            tokens: shared_secret::session_tokens(&infrastructure.shared_secret, data_dir)?,
             denied_requests: Arc::new(infrastructure.sandbox_egress.denied()),
             session_connector: Arc::new(EngineConnector(engine.clone())),
             connections: services.connections.clone(),
@@ -199,7 +201,6 @@ impl UseCases {
             metrics: rendered(metrics.clone(), services.figures.clone()),
             pool_status: Arc::new(services.figures.clone()),
             disk: Arc::new(infrastructure.disk.clone()),
-            entropy: system.clone(),
             clock: system.clone(),
             monotonic: system.clone(),
             ids: system,

@@ -1,10 +1,10 @@
 //! Tests of the calls of an administrator of an organization, with the unmodified public Python client.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use casement_test_support::program::http::Request;
-use casement_test_support::program::{Clients, Options, Server};
+use casement_test_support::program::{Clients, Options, Server, until};
 use serde_json::{Value, json};
 
 #[test]
@@ -84,7 +84,7 @@ fn the_audit_record_of_an_answered_call_survives_a_kill() -> anyhow::Result<()> 
 }
 
 #[test]
-fn a_key_that_one_server_revokes_is_refused_by_every_other_within_a_second() -> anyhow::Result<()> {
+fn a_key_that_one_server_revokes_is_refused_by_every_other_at_once() -> anyhow::Result<()> {
     let first = Server::start(Options::default())?;
     let second = first.another(Options::default())?;
     let made = first.post("/org/api_keys", &json!({ "name": "leaked" }))?.expect(201)?.json()?;
@@ -96,13 +96,8 @@ fn a_key_that_one_server_revokes_is_refused_by_every_other_within_a_second() -> 
     first.delete(&format!("/org/api_keys/{id}"))?.expect(204)?;
 
     assert_eq!(call(&first)?, 401, "the first call after the answer");
-    // The key is refused even if it is used all the time.
-    let revoked = Instant::now();
-    while revoked.elapsed() < Duration::from_secs(1) {
-        call(&second)?;
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    assert_eq!(call(&second)?, 401);
+    // The notification needs no more than a moment; the key would be cached for longer.
+    until("the other server knows it", Duration::from_secs(60), || (call(&second).ok()? == 401).then_some(()))?;
     Ok(())
 }
 

@@ -111,12 +111,20 @@ pub trait AuditRepository: Send + Sync {
     /// clock. Returns the number of these calls.
     async fn recover(&self, run: NodeRun, at: OffsetDateTime) -> Result<u64, StoreError>;
 
-    /// Reports to the other nodes that this node stores no more records from before `whole_until`.
-    async fn mark(&self, node: NodeId, whole_until: OffsetDateTime) -> Result<(), StoreError>;
+    /// Returns `None` if the node has reported its progress with [`mark`](Self::mark) a short time ago. Otherwise
+    /// returns the time up to which [`complete`](Self::complete) has taken the records of all nodes to be complete;
+    /// [`append`](Self::append) refuses earlier ones from this node.
+    async fn fence(&self, node: NodeId) -> Result<Option<OffsetDateTime>, StoreError>;
 
-    /// Returns the earliest time that the other nodes reported with [`mark`](Self::mark); `None` if there are no
-    /// others. Silent nodes are ignored, as in [`recover`](Self::recover).
-    async fn complete_on_others(&self, node: NodeId) -> Result<Option<OffsetDateTime>, StoreError>;
+    /// Reports to the other nodes that this node stores no more records from before `whole_until`. Returns `false` and
+    /// stores nothing if the node was silent and `whole_until` is before the time that [`fence`](Self::fence) returns.
+    async fn mark(&self, node: NodeId, whole_until: OffsetDateTime) -> Result<bool, StoreError>;
+
+    /// Returns the time up to which the records of all nodes are complete, if those of `node` are up to `own`: the
+    /// earliest of `own` and the times that the other nodes reported. Nodes that have been silent for
+    /// [`Node::LOST_AFTER`](crate::node::Node::LOST_AFTER) by the store's clock are ignored; from now on they store no
+    /// records from before the returned time.
+    async fn complete(&self, node: NodeId, own: OffsetDateTime) -> Result<OffsetDateTime, StoreError>;
 
     /// Returns up to `limit` matching records of the range, newest first.
     async fn page(

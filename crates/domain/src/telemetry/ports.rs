@@ -35,6 +35,7 @@ pub trait TelemetryStore: Send + Sync {
     async fn set_exported(&self, session: SessionId, through: u64) -> Result<(), StoreError>;
 
     /// Returns the node's sessions with stored events that are not exported, and their destinations.
+    /// For one of the living nodes, those of lost nodes too.
     async fn with_unexported(&self, node: NodeId) -> Result<Vec<(SessionId, TelemetryDestinationId)>, StoreError>;
 
     /// Creates the partitions of the days after `now`, and drops those of days that ended before `oldest`.

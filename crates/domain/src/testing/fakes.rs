@@ -96,6 +96,10 @@ impl Sealer for PlainSealer {
     fn current(&self) -> Result<KeyId, SealError> {
         Ok(Self::KEY)
     }
+
+    fn knows(&self, key: KeyId) -> bool {
+        key == Self::KEY
+    }
 }
 
 impl PlainSealer {

@@ -245,6 +245,23 @@ async fn a_session_ended_elsewhere_is_only_removed_from_activity() {
 }
 
 #[tokio::test]
+async fn a_session_that_another_node_ended_loses_its_connections_at_once() {
+    let mut world = World::default();
+    let deleted = |session| Session { state: ended(EndReason::Deleted), ..session };
+    let elsewhere = Session { node: other_node(), ..session(2) };
+    world.keep_sessions([deleted(leased_session(1)), deleted(elsewhere), session(3)]);
+    world.expect_close(session_id(1), EndReason::Deleted);
+    world.wake.expect_wake().withf(|id| *id == pool_id(1)).times(1).return_const(());
+    let casement = world.build();
+    casement.activity.watch(&leased_session(1));
+    for n in 1..=4 {
+        casement.sessions.ended_elsewhere(session_id(n)).await.expect("noted");
+    }
+    casement.clock.advance(Duration::HOUR);
+    assert_eq!(casement.activity.idle(), []);
+}
+
+#[tokio::test]
 async fn an_undelivered_lease_leaves_its_browser_to_the_pool() {
     let mut world = World::default();
     let rows = world.keep_sessions([leased_session(1)]);

@@ -13,10 +13,10 @@ use actix_web::{
     },
 };
 use casement_domain::api_key::{AuthenticateError, Caller};
+use casement_domain::sign_in::SignIn;
 use subtle::ConstantTimeEq as _;
 use url::Url;
 
-use super::sign_ins::{MAX_DURATION, SignIn};
 use crate::{
     error::{ApiError, Code},
     state::Api,
@@ -41,7 +41,8 @@ pub(super) async fn signed_in(api: &Api, request: &HttpRequest) -> Result<(Calle
     check_own_page(request)?;
     let cookie = cookie(api, request).ok_or_else(|| ApiError::unauthorized(false))?;
     let refused = || ApiError::unauthorized(true);
-    let sign_in = api.sign_ins.find(&cookie, api.services.monotonic.monotonic_now()).ok_or_else(refused)?;
+    let sign_ins = &api.services.sign_ins;
+    let sign_in = sign_ins.find(&cookie).await?.ok_or_else(refused)?;
     if is_change(request.method()) && !has_token(request.headers(), &sign_in.token) {
         return Err(ApiError::new(Code::Forbidden, "the page's token is missing or not valid"));
     }
@@ -49,7 +50,7 @@ pub(super) async fn signed_in(api: &Api, request: &HttpRequest) -> Result<(Calle
         Ok(caller) => Ok((caller, sign_in)),
         Err(error) => {
             if matches!(error, AuthenticateError::Refused) {
-                api.sign_ins.end_all_with_key(sign_in.key);
+                sign_ins.end_all_with_key(sign_in.key).await?;
             }
             Err(error.into())
         }
@@ -120,7 +121,7 @@ pub(super) fn set_cookie(api: &Api, content: Option<&str>) -> String {
     let (name, secure) = (cookie_name(api), api.is_https());
     // The prefix `__Host-` requires this path and binds the cookie to this host.
     let attributes = if secure { "Path=/; Secure" } else { "Path=/ui" };
-    let age = if content.is_some() { MAX_DURATION.whole_seconds() } else { 0 };
+    let age = if content.is_some() { SignIn::MAX_DURATION.whole_seconds() } else { 0 };
     format!("{name}={}; {attributes}; HttpOnly; SameSite=Strict; Max-Age={age}", content.unwrap_or_default())
 }
 

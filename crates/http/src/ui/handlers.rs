@@ -6,12 +6,10 @@ use actix_web::{
     web::{Data, Payload},
 };
 use casement_domain::api_key::{AuthenticateError, Caller};
+use casement_domain::sign_in::SignIn;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    guard::{check_own_page, cookie, set_cookie, signed_in},
-    sign_ins::{MAX_DURATION, SignIn},
-};
+use super::guard::{check_own_page, cookie, set_cookie, signed_in};
 use crate::{
     answer::{self, Answer, Moment},
     audit::{self, Identity, caller_ip},
@@ -49,7 +47,7 @@ impl SignInBody {
             api_key_id: caller.key.to_string(),
             project_id: caller.project.map(|project| project.to_string()),
             csrf_token: sign_in.token,
-            ends_at: Moment(sign_in.started_at + MAX_DURATION),
+            ends_at: Moment(sign_in.started_at + SignIn::MAX_DURATION),
         }
     }
 }
@@ -66,7 +64,7 @@ pub(crate) async fn get_sign_in(api: Data<Api>, request: HttpRequest) -> Answer 
 /// `POST /ui/session`: signs in with an API key.
 pub(crate) async fn sign_in(api: Data<Api>, request: HttpRequest, mut payload: Payload) -> Answer {
     check_own_page(&request)?;
-    api.sign_ins.admit(caller_ip(request.peer_addr(), request.headers(), &api))?;
+    api.sign_in_attempts.admit(caller_ip(request.peer_addr(), request.headers(), &api))?;
     let body: SignInRequest = json::read(&body::json_within(MAX_SIGN_IN_BYTES, &request, &mut payload).await?)?;
     let text = body.key.unwrap_or_default();
     let caller = match api.services.api_keys.authenticate(text.trim()).await {
@@ -82,10 +80,9 @@ pub(crate) async fn sign_in(api: Data<Api>, request: HttpRequest, mut payload: P
     audit::begin(&request).await?;
     // An earlier sign-in of this browser ends.
     if let Some(before) = cookie(&api, &request) {
-        api.sign_ins.end(&before);
+        api.services.sign_ins.end(&before).await?;
     }
-    let (entropy, now) = (api.services.entropy.as_ref(), api.services.monotonic.monotonic_now());
-    let (content, sign_in) = api.sign_ins.begin(caller.key, entropy, api.services.clock.now(), now);
+    let (content, sign_in) = api.services.sign_ins.begin(caller.key).await?;
     let mut response = answer::record(StatusCode::OK, &SignInBody::new(&caller, sign_in));
     add_cookie(&mut response, &set_cookie(&api, Some(&content)))?;
     Ok(response)
@@ -97,7 +94,7 @@ pub(crate) async fn sign_out(api: Data<Api>, request: HttpRequest) -> Answer {
     Identity::key(&request, caller.key, caller.project);
     audit::begin(&request).await?;
     if let Some(content) = cookie(&api, &request) {
-        api.sign_ins.end(&content);
+        api.services.sign_ins.end(&content).await?;
     }
     let mut response = answer::nothing();
     add_cookie(&mut response, &set_cookie(&api, None))?;

@@ -1,14 +1,14 @@
 //! The web interface at `/ui`.
 //!
 //! The pages are the same for all users. They read data under `/ui/api`, where some of the API's own handlers respond
-//! (see `routes`). Only there, a cookie replaces an API key: `guard` checks the cookie, `sign_ins` stores the sign-ins.
+//! (see `routes`). Only there, a cookie replaces an API key: `guard` checks the cookie.
 
 mod assets;
 mod guard;
 mod handlers;
 mod ignored;
 mod pools;
-mod sign_ins;
+mod sign_in_attempts;
 mod thumbnail;
 
 use actix_web::HttpRequest;
@@ -19,7 +19,7 @@ pub(crate) use self::{
     handlers::{get_sign_in, sign_in, sign_out},
     ignored::ignored_fields,
     pools::list_pools,
-    sign_ins::SignIns,
+    sign_in_attempts::SignInAttempts,
     thumbnail::thumbnail,
 };
 pub(crate) use crate::permissions::table::THUMBNAIL;

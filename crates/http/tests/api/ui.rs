@@ -16,7 +16,7 @@ use casement_http::Permission;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
-use super::support::{Key, Ports, Reply, TestApi, default_keys};
+use super::support::{Key, MemorySignIns, Ports, Reply, TestApi, default_keys};
 
 const OWN: &str = "Sec-Fetch-Site: same-origin";
 const ORIGIN: &str = "Origin: https://casement.test";
@@ -195,6 +195,17 @@ async fn signing_out_ends_the_sign_in_for_good() {
     assert!(out.header("set-cookie").expect("a cookie").contains("casement_ui=; "), "{out}");
     assert_eq!(list_with(&api, &[OWN, &here.cookie]).await.status, 401);
     assert_eq!(list_with(&api, &[OWN, &there.cookie]).await.status, 200, "others stay");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sign_in_is_valid_on_every_node_until_it_is_ended_on_any() {
+    let shared = MemorySignIns::default();
+    let node = || TestApi::start(Ports { sign_ins: shared.clone(), ..holding() });
+    let (one, other) = (node(), node());
+    let signed_in = sign_in(&one, Key::Organization).await;
+    assert_eq!(list_with(&other, &[OWN, &signed_in.cookie]).await.status, 200);
+    assert_eq!(other.request("DELETE", "/ui/session", &signed_in.headers(), "").await.status, 204);
+    assert_eq!(list_with(&one, &[OWN, &signed_in.cookie]).await.status, 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]

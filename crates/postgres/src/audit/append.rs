@@ -10,6 +10,7 @@ use diesel::sql_types::{Array, BigInt, Integer, Nullable, Text, Timestamptz, Uui
 use time::OffsetDateTime;
 
 use super::Owner;
+use super::marks::RECENT_SECONDS;
 use crate::column::Column;
 
 /// The columns of a record, in the order of [`Columns`] and [`AuditRow`].
@@ -113,21 +114,45 @@ impl Columns {
 pub(super) struct Append {
     columns: Columns,
     calls: Vec<Column<AuditRecordId>>,
+    node: Option<Column<NodeId>>,
+    oldest: Option<OffsetDateTime>,
 }
 
 impl Append {
-    pub(super) fn of(rows: &[(&AuditEntry, Owner)]) -> Self {
+    /// Stores nothing if `node` has no recent mark and a record is from before the time that exports have reached; see
+    /// [`marks`](super::marks).
+    pub(super) fn of(rows: &[(&AuditEntry, Owner)], node: Option<NodeId>) -> Self {
         let columns = Columns::of(rows);
-        Self { calls: columns.id.clone(), columns }
+        let oldest = columns.at.iter().min().copied();
+        Self { calls: columns.id.clone(), columns, node: node.map(Column), oldest }
     }
 }
 
 impl QueryFragment<Pg> for Append {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        out.push_sql("WITH completed AS (DELETE FROM audit_records_pending WHERE id = ANY (");
+        out.push_sql("WITH node AS (SELECT ");
+        out.push_bind_param::<Nullable<SqlUuid>, _>(&self.node)?;
+        out.push_sql(
+            "::uuid AS id),
+             recent AS (SELECT 1 FROM node WHERE id IS NULL OR EXISTS (SELECT FROM audit_records_marks AS mark
+                 WHERE mark.node_id = node.id AND mark.marked_at > now() - make_interval(secs => ",
+        );
+        out.push_sql(&RECENT_SECONDS.to_string());
+        out.push_sql(
+            "))),
+             passed AS (SELECT until FROM audit_records_complete WHERE NOT EXISTS (SELECT FROM recent) FOR SHARE),
+             open AS (SELECT 1 FROM recent UNION ALL SELECT 1 FROM passed WHERE until <= ",
+        );
+        out.push_bind_param::<Nullable<Timestamptz>, _>(&self.oldest)?;
+        out.push_sql("), completed AS (DELETE FROM audit_records_pending WHERE id = ANY (");
         out.push_bind_param::<Array<SqlUuid>, _>(&self.calls)?;
-        out.push_sql(concat!(")) INSERT INTO audit_records (", columns!(), ") SELECT * FROM "));
+        out.push_sql(concat!(
+            ") AND EXISTS (SELECT FROM open)) INSERT INTO audit_records (",
+            columns!(),
+            ") SELECT stored.* FROM "
+        ));
         self.columns.unnest(&mut out)?;
+        out.push_sql(" AS stored WHERE EXISTS (SELECT FROM open)");
         // The record of a lease was stored before the response of its call was known.
         out.push_sql(
             " ON CONFLICT (at, id) DO UPDATE SET status = excluded.status, duration_ms = excluded.duration_ms, route = excluded.route",

@@ -25,6 +25,7 @@ pub(crate) use rows::{ENDED, UNBUILT};
 use time::OffsetDateTime;
 
 use crate::api_key::ApiKeyRow;
+use crate::changes::{self, Change};
 use crate::column::{Column, Stored, columns};
 use crate::database::Database;
 use crate::error::CallError;
@@ -100,6 +101,7 @@ async fn store(
         diesel::update(key).set(api_keys::deleted_at.eq(next.updated_at)).execute(connection).await?;
         let secrets = deployment_secrets::table.filter(deployment_secrets::deployment_id.eq(id));
         diesel::delete(secrets).execute(connection).await?;
+        changes::report(connection, Change::Keys).await?;
     }
     report(connection, Subject::Deployment(next.id), false).await?;
     Ok(Replaced::Yes)

@@ -5,14 +5,14 @@ use casement_domain::audit::{
     RangeMeasurement, Reading,
 };
 use casement_domain::testing::{NOON, audit_entry, node_id, organization_id};
-use casement_domain::{NodeId, NodeRunId, OrganizationId, UserId};
+use casement_domain::{NodeId, NodeRunId, OrganizationId, StoreError, UserId};
 use casement_postgres::PgAudit;
 use pretty_assertions::assert_eq;
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
 
 use crate::support::{Held, TestResult};
-use crate::world::{Fault, World, key_id, user_id};
+use crate::world::{Fault, World, key_id, other_node, user_id};
 
 pub(super) fn entry(n: u32) -> AuditEntry {
     AuditEntry { api_key: Some(key_id(1)), ..audit_entry(n) }
@@ -301,18 +301,73 @@ async fn what_a_node_had_begun_is_recorded_by_another_once_it_is_silent() -> Tes
     Ok(())
 }
 
+/// Makes a node silent for a minute: its heartbeat and its mark.
+async fn silence(world: &World, node: NodeId) -> TestResult {
+    world.silence(node).await?;
+    let node = uuid::Uuid::from_u128(node.ulid().0);
+    let old = "UPDATE audit_records_marks SET marked_at = now() - interval '1 minute'";
+    Ok(world.db.execute(&format!("{old} WHERE node_id = '{node}'")).await?)
+}
+
 #[tokio::test]
-async fn a_node_learns_how_far_the_records_of_living_nodes_are_complete() -> TestResult {
+async fn records_are_complete_up_to_the_earliest_mark_of_a_living_node() -> TestResult {
     let world = World::new().await?;
     let audit = PgAudit::new(world.db.database().clone());
-    let other = NodeId::from_ulid(Ulid(77));
-    assert_eq!(audit.complete_on_others(other).await?, None);
+    let (other, later) = (other_node(), NOON + Duration::MINUTE);
+    assert_eq!(audit.complete(other, NOON - Duration::MINUTE).await?, NOON - Duration::MINUTE);
     for at in [NOON, NOON + Duration::SECOND] {
-        audit.mark(node_id(), at).await?;
-        assert_eq!(audit.complete_on_others(other).await?, Some(at));
+        assert!(audit.mark(node_id(), at).await?);
+        assert_eq!(audit.complete(other, later).await?, at);
     }
-    assert_eq!(audit.complete_on_others(node_id()).await?, None, "its own it knows");
+    assert_eq!(audit.complete(other, NOON).await?, NOON, "never later than its own");
+    assert_eq!(audit.complete(node_id(), later).await?, later, "its own mark holds nothing back");
     world.silence(node_id()).await?;
-    assert_eq!(audit.complete_on_others(other).await?, None, "a silent one is not waited for");
+    assert_eq!(audit.complete(other, later).await?, NOON + Duration::SECOND, "it marks, so it lives");
+    silence(&world, node_id()).await?;
+    assert_eq!(audit.complete(other, later).await?, later, "a silent one is not waited for");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_node_that_was_silent_stores_no_records_that_exports_have_passed() -> TestResult {
+    let world = World::new().await?;
+    let node = |id| PgAudit::new(world.db.database().clone()).on_node(id);
+    let (silent, other) = (node(node_id()), node(other_node()));
+    let at = |seconds| NOON + Duration::seconds(seconds);
+    let record = |n, seconds| AuditEntry { at: at(seconds), ..entry(n) };
+    assert!(silent.mark(node_id(), NOON).await?);
+    assert!(other.mark(other_node(), NOON).await?);
+    silent.begin(run(1), &[entry(1)]).await?;
+    silent.append(&[record(2, -5)]).await?;
+    silence(&world, node_id()).await?;
+    silent.append(&[record(3, 1)]).await?;
+    assert_eq!(other.complete(other_node(), at(10)).await?, at(10));
+
+    let refused = silent.append(&[record(1, 20), record(4, 9)]).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    assert_eq!(silent.recover(run(2), at(11)).await?, 1, "the intent of the refused record stays");
+    silent.append(&[record(5, 10)]).await?;
+    assert_eq!(silent.fence(node_id()).await?, Some(at(10)));
+    assert!(!silent.mark(node_id(), at(9)).await?);
+    assert!(silent.mark(node_id(), at(10)).await?);
+    assert_eq!(silent.fence(node_id()).await?, None);
+    assert_eq!(other.complete(other_node(), at(30)).await?, at(10), "it is waited for again");
+    Ok(())
+}
+
+#[tokio::test]
+async fn two_nodes_agree_on_what_is_complete_while_both_store_and_export() -> TestResult {
+    let world = World::new().await?;
+    let node = |id| PgAudit::new(world.db.database().clone()).on_node(id);
+    let mut ends = Vec::new();
+    for second in 1..=5 {
+        let at = NOON + Duration::seconds(second);
+        let (one, other) = (node(node_id()), node(other_node()));
+        let (first, second) = tokio::join!(one.mark(node_id(), at), other.mark(other_node(), at));
+        assert!(first? && second?);
+        let (first, second) = tokio::join!(one.complete(node_id(), at), other.complete(other_node(), at));
+        ends.push((first?, second?));
+    }
+    assert!(ends.iter().all(|(one, other)| one == other), "{ends:?}");
     Ok(())
 }

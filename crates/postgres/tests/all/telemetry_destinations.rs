@@ -1,5 +1,6 @@
 //! Telemetry destinations: names, use, outcomes; and what their sessions have exported.
 
+use casement_domain::node::NodeRepository as _;
 use casement_domain::organization::{Limit, LimitExceeded};
 use casement_domain::page::Page;
 use casement_domain::pool::{PoolRepository as _, PoolStored};
@@ -14,14 +15,14 @@ use casement_domain::telemetry_destination::{
     TelemetryDestinationRepository as _,
 };
 use casement_domain::testing::{NOON, PlainSealer, node_id, organization_id, pool, session, session_id};
-use casement_domain::{OrganizationId, TelemetryDestinationId};
+use casement_domain::{NodeId, OrganizationId, TelemetryDestinationId};
 use casement_postgres::{PgTelemetry, PgTelemetryDestinations};
 use pretty_assertions::assert_eq;
 use time::Duration;
 use ulid::Ulid;
 
 use crate::support::TestResult;
-use crate::world::{Fault, World, label, seconds};
+use crate::world::{Fault, World, label, node, other_node, seconds};
 
 fn id(n: u32) -> TelemetryDestinationId {
     TelemetryDestinationId::from_ulid(Ulid::from_parts(15, u128::from(n)))
@@ -192,6 +193,22 @@ async fn the_export_of_stored_events_continues_after_the_last_exported_one() -> 
     assert_eq!(store.with_unexported(node_id()).await?, [(session_id(1), id(1))]);
     store.set_exported(session_id(1), 3).await?;
     assert_eq!(store.with_unexported(node_id()).await?, []);
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_living_node_exports_what_lost_nodes_have_stored() -> TestResult {
+    let world = World::new().await?;
+    let store = sessions(&world, &[capture(1, true)]).await?;
+    store.append(&[batch(1, 1, 3)], NOON).await?;
+    let third = NodeId::from_ulid(Ulid::from_parts(3, 3));
+    world.nodes.announce(&node(third)).await?;
+    assert_eq!(store.with_unexported(other_node()).await?, [], "its own node lives");
+    world.silence(node_id()).await?;
+    assert_eq!(store.with_unexported(other_node()).await?, [(session_id(1), id(1))]);
+    assert_eq!(store.with_unexported(third).await?, [], "another one does");
+    world.silence(other_node()).await?;
+    assert_eq!(store.with_unexported(third).await?, [(session_id(1), id(1))]);
     Ok(())
 }
 

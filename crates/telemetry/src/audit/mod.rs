@@ -32,6 +32,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout for the report that another node writes every `Node::HEARTBEAT`, and the interval of the checks.
 const OTHER_NODES_TIMEOUT: Duration = Duration::from_secs(7);
 const OTHER_NODES_POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// The maximum number of attempts to report progress while exports of other nodes go on.
+const MAX_MARK_ATTEMPTS: u32 = 3;
 
 /// The audit trail of a node, which writes records in groups.
 pub struct BatchedAuditTrail {
@@ -111,32 +113,57 @@ impl BatchedAuditTrail {
         flushed.unwrap_or_else(|_| Err(unavailable("records wait to be written")))
     }
 
-    /// Returns the time up to which the records of the other nodes are complete, at most `end`. With `wait`, waits
-    /// until they are complete up to `end`.
-    async fn complete_on_others(&self, end: OffsetDateTime, wait: bool) -> Result<OffsetDateTime, StoreError> {
+    /// Returns the time up to which the records of all nodes are complete, at most `end`, if those of this node are.
+    /// With `wait`, waits until they are complete up to `end`.
+    async fn complete(&self, end: OffsetDateTime, wait: bool) -> Result<OffsetDateTime, StoreError> {
         let since = tokio::time::Instant::now();
         loop {
-            let others = self.repository.complete_on_others(self.run.node).await?;
-            match others {
-                Some(whole) if whole < end && !wait => return Ok(whole),
-                Some(whole) if whole < end && since.elapsed() > OTHER_NODES_TIMEOUT => {
-                    return Err(StoreError::unavailable(
-                        "audit.settle",
-                        "another node's records may not all be written",
-                    ));
-                }
-                Some(whole) if whole < end => tokio::time::sleep(OTHER_NODES_POLL_INTERVAL).await,
-                _ => return Ok(end),
+            let whole = self.repository.complete(self.run.node, end).await?;
+            if whole >= end || !wait {
+                return Ok(whole);
             }
+            if since.elapsed() > OTHER_NODES_TIMEOUT {
+                let why = "another node's records may not all be written";
+                return Err(StoreError::unavailable("audit.settle", why));
+            }
+            tokio::time::sleep(OTHER_NODES_POLL_INTERVAL).await;
         }
     }
 
+    /// Gives the records that are not written yet no time before `floor`, and later ones neither.
+    async fn postpone(&self, floor: OffsetDateTime) -> Result<(), StoreError> {
+        let (done, postponed) = oneshot::channel();
+        let stopping = || StoreError::unavailable("audit.postpone", "the server is stopping");
+        self.sender.send(Message::Postpone(FlushRequest { end: floor, done })).await.map_err(|_| stopping())?;
+        self.urgent.notify_one();
+        postponed.await.map_err(|_| stopping())
+    }
+
+    /// Reports to the other nodes that this node's records are complete up to `now`, or up to a later time if the node
+    /// was silent and exports have reached that time.
+    async fn mark(&self, now: OffsetDateTime) -> Result<(), StoreError> {
+        for _ in 0..MAX_MARK_ATTEMPTS {
+            let passed = self.repository.fence(self.run.node).await?;
+            if let Some(passed) = passed {
+                self.postpone(passed).await?;
+            }
+            let whole = passed.map_or(now, |passed| passed.max(now));
+            self.written_until(whole).await?;
+            if self.repository.mark(self.run.node, whole).await? {
+                return Ok(());
+            }
+        }
+        Err(StoreError::unavailable("audit.mark", "other nodes export later records again and again"))
+    }
+
     /// Reports to the other nodes the time up to which this node's records are complete, and writes the records of
-    /// calls that a stopped server had begun.
+    /// calls that a stopped server had begun. The first report must precede the first call.
+    ///
+    /// # Errors
+    /// Returns the error of the store. [`StoreError::Unavailable`] also if records wait to be written.
     pub async fn reconcile(&self) -> Result<(), StoreError> {
         let now = to_microseconds(self.clock.now());
-        self.written_until(now).await?;
-        self.repository.mark(self.run.node, now).await?;
+        self.mark(now).await?;
         // The timestamp is held until the recovered records are stored.
         let stamp = self.stamp(now);
         let recovered = self.repository.recover(self.run, stamp.at()).await?;
@@ -197,6 +224,6 @@ impl AuditTrail for BatchedAuditTrail {
         let now = to_microseconds(self.clock.now());
         let reached = end.min(now);
         self.written_until(reached).await?;
-        self.complete_on_others(reached, end <= now).await
+        self.complete(reached, end <= now).await
     }
 }

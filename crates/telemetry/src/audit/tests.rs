@@ -206,7 +206,7 @@ async fn an_export_contains_all_records_before_its_end() {
         seen.lock().extend(entries.iter().map(|entry| (entry.id, entry.at)));
         Ok(())
     });
-    repository.expect_complete_on_others().returning(|_| Ok(None));
+    repository.expect_complete().returning(|_, own| Ok(own));
     let (trail, _writer) = started(repository);
     trail.note(entry(1), None);
     let until = trail.whole_until(NOW + time::Duration::HOUR).await.expect("whole");
@@ -221,7 +221,7 @@ async fn an_export_contains_all_records_before_its_end() {
 #[tokio::test]
 async fn an_export_waits_for_prepared_records() {
     let mut repository = MockAuditRepository::new();
-    repository.expect_complete_on_others().returning(|_| Ok(None));
+    repository.expect_complete().returning(|_, own| Ok(own));
     let (mut trail, _writer) = started(repository);
     trail.flush_timeout = Duration::from_millis(50);
     let stamp = trail.stamp(NOON);
@@ -238,7 +238,7 @@ async fn a_range_ends_where_the_records_of_all_nodes_are_complete() {
     let progress = Arc::new(Mutex::new(NOON));
     let mut repository = MockAuditRepository::new();
     let reported = Arc::clone(&progress);
-    repository.expect_complete_on_others().returning(move |_| Ok(Some(*reported.lock())));
+    repository.expect_complete().returning(move |_, own| Ok(own.min(*reported.lock())));
     let (trail, _writer) = started(repository);
     // A range that ends in the future is truncated; a past one is waited for.
     assert_eq!(trail.whole_until(NOW + time::Duration::HOUR).await.expect("whole"), NOON);
@@ -248,6 +248,30 @@ async fn a_range_ends_where_the_records_of_all_nodes_are_complete() {
         *progress.lock() = past;
     });
     assert_eq!(whole.expect("whole"), past);
+}
+
+#[tokio::test]
+async fn records_that_exports_have_passed_while_the_node_was_silent_get_a_later_time() {
+    let passed = NOW + time::Duration::MINUTE;
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let mut repository = MockAuditRepository::new();
+    let seen = Arc::clone(&written);
+    repository.expect_append().returning(move |entries| {
+        if entries.iter().any(|entry| entry.at < passed) {
+            return Err(away());
+        }
+        seen.lock().extend(entries.iter().map(|entry| (entry.id, entry.at)));
+        Ok(())
+    });
+    repository.expect_fence().times(1).returning(move |_| Ok(Some(passed)));
+    repository.expect_mark().withf(move |_, until| *until == passed).times(1).returning(|_, _| Ok(true));
+    repository.expect_recover().returning(|_, _| Ok(0));
+    let (trail, writer) = started(repository);
+    trail.keep(entry(1), None).await.expect_err("exports have passed it");
+    trail.reconcile().await.expect("reported");
+    trail.note(entry(2), None);
+    writer.finish(Duration::from_secs(60)).await;
+    assert_eq!(*written.lock(), [(entry(1).id, passed), (entry(2).id, passed)]);
 }
 
 #[tokio::test]

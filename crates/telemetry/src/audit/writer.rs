@@ -35,6 +35,8 @@ pub(super) enum Message {
     Refused(AuditEntry),
     /// From now on no record gets a timestamp before `end`. Replies when the records before `end` are written.
     Flush(FlushRequest),
+    /// From now on no record gets a timestamp before `end`, those that wait to be written included. Replies at once.
+    Postpone(FlushRequest),
 }
 
 pub(super) struct FlushRequest {
@@ -152,6 +154,10 @@ impl Writer {
                     self.timestamps.raise(flush.end);
                     self.flushes.push(flush);
                 }
+                Message::Postpone(FlushRequest { end, done }) => {
+                    self.postpone(end);
+                    done.send(()).ok();
+                }
             }
         }
         let now = to_microseconds(self.clock.now());
@@ -189,6 +195,14 @@ impl Writer {
         }
     }
 
+    fn postpone(&mut self, floor: OffsetDateTime) {
+        self.timestamps.raise(floor);
+        self.unwritten.iter_mut().for_each(|entry| entry.at = entry.at.max(floor));
+        // A record that another statement stored at its earlier time is stored a second time, because exports may have
+        // passed the first.
+        self.held.clear();
+    }
+
     fn take(&mut self, record: QueuedRecord) -> Option<oneshot::Sender<Result<(), StoreError>>> {
         let QueuedRecord { entry, early, done } = record;
         match early {
@@ -213,7 +227,7 @@ fn is_awaited(message: &Message) -> bool {
     match message {
         Message::Record(record) => record.done.is_some(),
         Message::Refused(_) => false,
-        Message::Flush(_) => true,
+        Message::Flush(_) | Message::Postpone(_) => true,
     }
 }
 

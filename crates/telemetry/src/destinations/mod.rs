@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use casement_domain::telemetry::{StoredBatch, TelemetryExporter, TelemetryStore};
 use casement_domain::telemetry_destination::TelemetryDestinations;
-use casement_domain::{Clock, NodeId, TelemetryDestinationId};
+use casement_domain::{Clock, NodeId, StoreError, TelemetryDestinationId};
 use metrics::counter;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -87,16 +87,24 @@ impl DestinationExporter {
         exporter
     }
 
+    /// Exports the stored events of this node that are not exported yet, and on one of the living nodes those of lost
+    /// nodes. An event that a lost node is sending at the moment of its return may be sent twice.
+    ///
+    /// # Errors
+    /// Returns the error of the store.
+    pub async fn take_over(&self) -> Result<(), StoreError> {
+        let deps = &self.0.deps;
+        for (session, destination) in deps.store.with_unexported(deps.node).await? {
+            self.with_outbox(destination, |outbox| outbox.add_session(session));
+        }
+        Ok(())
+    }
+
     async fn resume(self) {
-        let Shared { deps, stop, .. } = &*self.0;
+        let stop = &self.0.stop;
         loop {
-            match deps.store.with_unexported(deps.node).await {
-                Ok(found) => {
-                    for (session, destination) in found {
-                        self.with_outbox(destination, |outbox| outbox.add_session(session));
-                    }
-                    return;
-                }
+            match self.take_over().await {
+                Ok(()) => return,
                 Err(error) => {
                     warn!(%error, "cannot read which telemetry the last run did not export; retrying");
                     if stop.run_until_cancelled(tokio::time::sleep(RETRY_BACKOFF)).await.is_none() {

@@ -3,7 +3,7 @@
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -75,12 +75,13 @@ pub struct Options {
     pub beside: Option<StoreConnection>,
 }
 
-/// The database, the key and the stored files that two servers share.
+/// The database, the API key, the stored files and the master keys that two servers share.
 #[derive(Clone, Debug)]
 pub struct StoreConnection {
     database: String,
     key: String,
     blobs: PathBuf,
+    master_key: Vec<u8>,
 }
 
 impl Options {
@@ -93,6 +94,13 @@ impl Options {
         let names_another = |flag: &String| flag.starts_with("--database-url");
         self.beside.is_none() && !self.flags.iter().any(names_another)
     }
+}
+
+/// Writes the file of master keys, which only its owner may read.
+fn write_master_key(data_dir: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let mut file = fs::OpenOptions::new();
+    let mut file = file.write(true).create_new(true).mode(0o600).open(data_dir.join("master-key"))?;
+    Ok(file.write_all(content)?)
 }
 
 /// A server that runs, or that has ended and can be restarted.
@@ -143,6 +151,7 @@ impl Server {
                 if let Some(beside) = &options.beside {
                     fs::create_dir(&data_dir)?;
                     std::os::unix::fs::symlink(&beside.blobs, data_dir.join("blobs"))?;
+                    write_master_key(&data_dir, &beside.master_key)?;
                 }
             }
         }
@@ -170,11 +179,14 @@ impl Server {
     /// Starts another server on the database of this one, as on another machine that shares the directory of stored files,
     /// unless `options` name a data directory. It must be dropped before this one.
     pub fn another(&self, options: Options) -> anyhow::Result<Self> {
-        let database = format!("postgresql://casement@/casement?host={}", self.database_socket()?);
-        Self::start(Options {
-            beside: Some(StoreConnection { database, key: self.key.clone(), blobs: self.data_dir().join("blobs") }),
-            ..options
-        })
+        let (database, key, blobs) = (self.database_url()?, self.key.clone(), self.data_dir().join("blobs"));
+        let master_key = fs::read(self.data_dir().join("master-key")).context("no master-key")?;
+        Self::start(Options { beside: Some(StoreConnection { database, key, blobs, master_key }), ..options })
+    }
+
+    /// Returns the URL of the private database.
+    pub fn database_url(&self) -> anyhow::Result<String> {
+        Ok(format!("postgresql://casement@/casement?host={}", self.database_socket()?))
     }
 
     /// Returns the directory of the socket of the private database.

@@ -90,8 +90,7 @@ impl Sessions {
     /// Releases the connections, the browser and the pool slot of a session that is stored as ended.
     pub(super) async fn release_resources(&self, ended: &Session) {
         let SessionState::Ended(reason) = ended.state else { return };
-        self.deps.activity.forget(ended.id);
-        self.deps.connections.close(ended.id, reason);
+        self.let_go(ended);
         self.deps.recorder.ended(ended.id);
         if let Some(pool) = &ended.pool {
             self.deps.pools.wake(pool.id);
@@ -104,6 +103,33 @@ impl Sessions {
         } else {
             self.lost_with_its_node(ended).await;
         }
+    }
+
+    /// Releases what this node holds of a session that another node has ended: connections and timers. The node's
+    /// housekeeping saves the session's data and removes its browser.
+    ///
+    /// # Errors
+    /// Returns the error of the store.
+    pub async fn ended_elsewhere(&self, id: SessionId) -> Result<(), StoreError> {
+        let Some(session) = self.deps.sessions.find(id).await?.filter(|found| found.node == self.deps.node) else {
+            return Ok(());
+        };
+        if self.let_go(&session) {
+            self.deps.recorder.ended(session.id);
+            if let Some(pool) = &session.pool {
+                self.deps.pools.wake(pool.id);
+            }
+            self.deps.replays.wake_cleanup();
+        }
+        Ok(())
+    }
+
+    /// Closes the connections of an ended session and stops its timers. Returns `false` if it has not ended.
+    pub(super) fn let_go(&self, session: &Session) -> bool {
+        let SessionState::Ended(reason) = session.state else { return false };
+        self.deps.activity.forget(session.id);
+        self.deps.connections.close(session.id, reason);
+        true
     }
 
     /// Ends the sandbox of an ending browser and deletes its row. The node's housekeeping retries after errors.

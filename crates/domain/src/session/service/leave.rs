@@ -55,6 +55,12 @@ impl Sessions {
     /// # Errors
     /// Returns the error of the store.
     pub async fn clean_up_browser(&self, browser: &Browser) -> Result<(), StoreError> {
+        // Another node may have ended the session, and its notification may have been lost.
+        if let Some(session) = browser.session
+            && let Some(ended) = self.deps.sessions.find(session).await?
+        {
+            self.let_go(&ended);
+        }
         match self.unsaved(browser).await? {
             Some(ended) => self.save_and_clean_up(&ended, browser.id, CleanupWait::ForAll).await,
             None => self.clean_up(browser.id).await,

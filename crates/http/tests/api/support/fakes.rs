@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use casement_domain::{
-    BrowserId, PoolId, StoreError,
+    ApiKeyId, BrowserId, PoolId, StoreError,
     audit::{AuditEntry, AuditTrail, PreparedRecord, RecordTimestamp},
     audit_destination::AuditExportWaker,
     deployment::{InspectedPackage, PackageArchives, PackagePath},
     extension::{ExtensionArchives, InspectedArchive},
     field::{FieldCode, InvalidInput, InvalidValue},
     session_operation::{ByteStream, OperationError},
+    sign_in::{CookieHash, SignIn, SignInBounds, SignInRepository},
 };
 use casement_http::{
     Health, PoolStatus, PoolStatusSource, Readiness, SessionConnector,
@@ -22,6 +23,37 @@ use parking_lot::Mutex;
 use time::OffsetDateTime;
 
 use super::TIMEOUT;
+
+/// Sign-ins in memory; clones share them.
+#[derive(Clone, Default)]
+pub(in crate::api) struct MemorySignIns(Arc<Mutex<Vec<SignIn>>>);
+
+#[async_trait]
+impl SignInRepository for MemorySignIns {
+    async fn create(&self, sign_in: &SignIn, _: &SignInBounds) -> Result<(), StoreError> {
+        self.0.lock().push(sign_in.clone());
+        Ok(())
+    }
+
+    async fn find(&self, cookie: CookieHash) -> Result<Option<SignIn>, StoreError> {
+        Ok(self.0.lock().iter().find(|one| one.cookie == cookie).cloned())
+    }
+
+    async fn mark_used(&self, cookie: CookieHash, at: OffsetDateTime) -> Result<(), StoreError> {
+        self.0.lock().iter_mut().filter(|one| one.cookie == cookie).for_each(|one| one.last_used_at = at);
+        Ok(())
+    }
+
+    async fn delete(&self, cookie: CookieHash) -> Result<(), StoreError> {
+        self.0.lock().retain(|one| one.cookie != cookie);
+        Ok(())
+    }
+
+    async fn delete_of_key(&self, key: ApiKeyId) -> Result<(), StoreError> {
+        self.0.lock().retain(|one| one.key != key);
+        Ok(())
+    }
+}
 
 /// An audit trail that stores records in memory; clones share it.
 #[derive(Clone, Default)]

@@ -20,7 +20,7 @@ use tokio::{
 
 use self::reply::is_complete;
 pub(super) use self::{
-    fakes::{ARCHIVE, Trail},
+    fakes::{ARCHIVE, MemorySignIns, Trail},
     keys::{Key, default_keys, keys_after, keys_with_policy, other_project, projects},
     ports::Ports,
     reply::{Reply, request},

@@ -44,6 +44,7 @@ use casement_domain::{
     script::{MockScriptMachine, Scripts},
     session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
     session_log::{MockLogMachine, SessionLogs},
+    sign_in::SignIns,
     storage::UnlimitedDisk,
     telemetry::{MockFeed, MockRecorder, MockTelemetryStore, NoRecorder, Recorder, TelemetryEvents},
     telemetry_destination::{
@@ -55,7 +56,7 @@ use casement_domain::{
 use casement_http::{Cluster, ConnectionRegistry, ServerCertificate, Services, SessionConnector, SessionTokens};
 
 use super::{
-    fakes::{Archives, FailingConnector, FixedHealth, FixedPoolStatus, NoWaker, Trail},
+    fakes::{Archives, FailingConnector, FixedHealth, FixedPoolStatus, MemorySignIns, NoWaker, Trail},
     keys::{DelayedKeys, default_keys, projects as projects_repository},
 };
 use crate::api::slow_queue::SlowQueue;
@@ -116,6 +117,7 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) directory: MockApiKeyDirectory,
     pub(in crate::api) audit: MockAuditRepository,
     pub(in crate::api) trail: Trail,
+    pub(in crate::api) sign_ins: MemorySignIns,
     /// In boxes, because the futures of tests hold all ports.
     pub(in crate::api) audit_destinations: Box<MockAuditDestinationRepository>,
     pub(in crate::api) audit_buckets: Box<MockAuditBuckets>,
@@ -437,6 +439,7 @@ impl Ports {
                 ids: Arc::new(CountingIds::default()),
             }),
             recorder,
+            sign_ins: SignIns::new(Arc::new(self.sign_ins), Arc::new(CountingIds::default()), clock.clone()),
             tokens,
             denied_requests: Arc::new(NoDeniedRequests),
             session_connector: self.session_connector.unwrap_or_else(|| Arc::new(FailingConnector)),
@@ -445,7 +448,6 @@ impl Ports {
             health: Arc::new(FixedHealth { failure: self.not_ready, degraded: self.degraded }),
             pool_status: Arc::new(FixedPoolStatus),
             disk: Arc::new(UnlimitedDisk),
-            entropy: Arc::new(CountingIds::default()),
             metrics: Arc::new(|| "casement_up 1\n".to_owned()),
             monotonic: clock.clone(),
             clock,
