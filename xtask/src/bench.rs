@@ -6,7 +6,7 @@ use crate::{packages, script_runner, step, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only these parts of the table: acquire, spares, cold, relay, memory, waiters, computer, scripts, files,
+    /// Only these parts of the table: acquire, spares, cold, relay, memory, waiters, hop, nodes, computer, scripts, files,
     /// organization, profiles, telemetry, apps
     #[arg(value_name = "PART")]
     parts: Vec<String>,

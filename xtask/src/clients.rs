@@ -24,8 +24,9 @@ const ENVIRONMENTS: &[(&str, &str)] = &[
     ("venv-newest", "requirements-newest.txt"),
     ("venv-browser-use", "requirements-browser-use.txt"),
     ("venv-fuzzer", "requirements-fuzzer.txt"),
-    ("venv-store", "requirements-store.txt"),
+    STORE,
 ];
+const STORE: (&str, &str) = ("venv-store", "requirements-store.txt");
 
 /// Returns the folder of the clients: `venv/bin/python` and the other environments, `node_modules`, `node`, which is the
 /// Node of the script runner, and `rust-clients`. Installs them if a lock file has changed.
@@ -40,6 +41,19 @@ pub(crate) fn ensure() -> Result<PathBuf> {
         fs::write(&stamp, locks).with_context(|| format!("cannot write {}", stamp.display()))?;
     }
     build_rust(&wanted.join("rust"), &home)?;
+    Ok(home)
+}
+
+/// Installs the S3-compatible store alone, if it is missing. Returns the folder of the clients.
+pub(crate) fn ensure_store() -> Result<PathBuf> {
+    let home = workspace::target()?.join("clients");
+    let (environment, packages) = STORE;
+    if !home.join(environment).join("bin/weed").exists() {
+        fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+        let list = workspace::root().join("crates/app/tests/clients").join(packages);
+        fs::copy(list, home.join(packages)).with_context(|| format!("cannot copy {packages}"))?;
+        install_python(&home, environment, packages)?;
+    }
     Ok(home)
 }
 

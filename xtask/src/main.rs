@@ -1,5 +1,5 @@
-//! The tasks of developers and CI: `cargo xtask up`, `test`, `clients`, `lint`, `openapi`, `chart`, `docs`, `bench`,
-//! `dist`.
+//! The tasks of developers and CI: `cargo xtask up`, `cluster`, `chaos`, `test`, `clients`, `lint`, `openapi`, `chart`, `docs`,
+//! `bench`, `dist`.
 //!
 //! CI and developers run the same commands, so a success means the same for both. This program depends on no crate of
 //! Casement, so it builds in seconds on a fresh machine.
@@ -7,9 +7,11 @@
 mod api_example;
 mod api_reference;
 mod bench;
+mod chaos;
 mod chart;
 mod client_methods;
 mod clients;
+mod cluster;
 mod dist;
 mod docs;
 mod lint;
@@ -51,6 +53,10 @@ struct Arguments {
 enum Task {
     /// Install missing packages, build Casement and start it in the foreground
     Up(up::Options),
+    /// Start several servers over one database on this machine, behind a load balancer
+    Cluster(cluster::Options),
+    /// Let callers use several servers for minutes while one after the other fails, and check what must still hold
+    Chaos(chaos::Options),
     /// Install the requirements of the tests and run all tests
     Test(test::Options),
     /// Run the tests that use the API clients, and write docs/clients-methods.md from what they saw
@@ -72,6 +78,8 @@ enum Task {
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().task {
         Task::Up(options) => up::run(&options),
+        Task::Cluster(options) => cluster::run(&options),
+        Task::Chaos(options) => chaos::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Clients(options) => client_methods::run(&options),
         Task::Lint(options) => lint::run(&options),

@@ -58,6 +58,14 @@ pub(crate) const RUN: &[Need] = &[
     ),
 ];
 
+/// The additional packages for several servers on one machine: `cargo xtask cluster` and the tests.
+pub(crate) const CLUSTER: &[Need] = &[
+    PYTHON,
+    need("ip, which connects the servers' networks", "iproute2", Check::Program("ip")),
+    need("nsenter", "util-linux", Check::Program("nsenter")),
+    need("unshare", "util-linux", Check::Program("unshare")),
+];
+
 /// The packages for `cargo xtask dist`.
 pub(crate) const DIST: &[Need] = &[
     need("npm, which installs the script runner", "npm", Check::Program("npm")),
@@ -69,7 +77,6 @@ pub(crate) const CHART: &[Need] = &[PYTHON];
 
 /// The additional packages for the tests. The public clients are installed with pip and npm.
 pub(crate) const TEST: &[Need] = &[
-    PYTHON,
     need("curl, which the documentation uses", "curl", Check::Program("curl")),
     need("openssl, which makes certificates", "openssl", Check::Program("openssl")),
     // The package `tinyproxy` would start a server.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::{self, available_parallelism};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::{client_methods, clients, packages, reverse_proxies, script_runner, step, workspace};
 
@@ -13,19 +13,79 @@ pub(crate) struct Options {
     /// Only the tests of this package; may be given several times
     #[arg(short, long, value_name = "PACKAGE")]
     package: Vec<String>,
+    /// Only the tests that drive sessions, each with this many servers over one database: a call never reaches the server
+    /// that has the session
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=9))]
+    nodes: Option<u8>,
     /// Only the tests whose name contains one of these
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
+    /// Variables of the tests.
+    #[arg(skip)]
+    variables: Vec<(&'static str, String)>,
+    /// Show what tests print.
+    #[arg(skip)]
+    shown: bool,
 }
+
+/// The end-to-end tests that drive sessions, and neither look at a server's host nor stop it.
+const DRIVING: &[&str] = &[
+    "all::app_examples::",
+    "all::apps::",
+    "all::computer::",
+    "all::conformance::",
+    "all::connect::",
+    "all::events::",
+    "all::extensions::",
+    "all::files::",
+    "all::hosted_login::",
+    "all::large_files::",
+    "all::live_view::",
+    "all::login_steps::",
+    "all::login_ways::",
+    "all::logins::",
+    "all::node_client::",
+    "all::playwright::",
+    "all::pools::",
+    "all::processes::",
+    "all::profiles::",
+    "all::programs::",
+    "all::puppeteer::",
+    "all::python_client::",
+    "all::replays::",
+    "all::script::",
+    "all::selenium::",
+    "all::telemetry::",
+    "all::ui::",
+];
 
 impl Options {
     /// The tests of one package whose names contain one of these.
     pub(crate) fn of(package: &str, filter: &[&str]) -> Self {
-        Self { package: vec![package.to_owned()], filter: filter.iter().map(|&part| part.to_owned()).collect() }
+        let filter = filter.iter().map(|&part| part.to_owned()).collect();
+        Self { package: vec![package.to_owned()], nodes: None, filter, variables: Vec::new(), shown: false }
+    }
+
+    /// The same tests, with variables, and with what they print.
+    pub(crate) fn shown_with(self, variables: Vec<(&'static str, String)>) -> Self {
+        Self { variables, shown: true, ..self }
+    }
+
+    /// The tests that drive sessions, or those of them that the filters name, with several servers.
+    fn of_nodes(&self, nodes: u8) -> Self {
+        let is_wanted =
+            |module: &str| self.filter.is_empty() || self.filter.iter().any(|part| module.contains(part.as_str()));
+        let filter: Vec<&str> = DRIVING.iter().copied().filter(|module| is_wanted(module)).collect();
+        Self { variables: vec![("CASEMENT_TEST_NODES", nodes.to_string())], ..Self::of("casement", &filter) }
     }
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
+    if let Some(nodes) = options.nodes {
+        let options = options.of_nodes(nodes);
+        ensure!(!options.filter.is_empty(), "these tests drive no sessions; those that do: {}", DRIVING.join(" "));
+        return run_recording(&options, None);
+    }
     if !options.package.is_empty() || !options.filter.is_empty() {
         return run_recording(options, None);
     }
@@ -46,6 +106,10 @@ pub(crate) fn run_recording(options: &Options, folder: Option<&Path>) -> Result<
     built?;
     let mut cargo = cargo_test(options);
     cargo.arg("--").args(&options.filter);
+    if options.shown {
+        cargo.arg("--nocapture");
+    }
+    cargo.envs(options.variables.iter().map(|(name, value)| (name, value)));
     cargo.env("CASEMENT_TEST_CLIENTS", clients);
     cargo.env("CASEMENT_TEST_REVERSE_PROXIES", reverse_proxies);
     if let Some(folder) = folder {
@@ -59,7 +123,7 @@ pub(crate) fn run_recording(options: &Options, folder: Option<&Path>) -> Result<
 
 /// Installs the requirements of the tests. Returns the folders of the public clients and of the reverse proxies.
 fn install() -> Result<(PathBuf, PathBuf)> {
-    packages::ensure(&[packages::RUN, packages::TEST])?;
+    packages::ensure(&[packages::RUN, packages::CLUSTER, packages::TEST])?;
     let clients = clients::ensure()?;
     script_runner::ensure()?;
     Ok((clients, reverse_proxies::ensure()?))
@@ -83,4 +147,21 @@ fn cargo_test(options: &Options) -> Command {
 /// slower, and timeouts that suffice for one browser are too short for ten.
 fn threads() -> usize {
     (available_parallelism().map_or(2, usize::from) + 1).clamp(2, 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::DRIVING;
+    use crate::workspace;
+
+    #[test]
+    fn the_tests_that_drive_sessions_exist() {
+        let all = fs::read_to_string(workspace::root().join("crates/app/tests/all.rs")).expect("the end-to-end tests");
+        for module in DRIVING {
+            let name = module.trim_start_matches("all::").trim_end_matches("::");
+            assert!(all.contains(&format!("    mod {name};\n")), "there is no module {name}");
+        }
+    }
 }

@@ -31,18 +31,27 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     script_runner::ensure()?;
     let mut build = workspace::cargo();
     build.args(["build", "--locked", "--package", "casement"]);
-    if !options.dev {
-        build.args(["--profile", "up"]);
-    }
-    step::run_long("building", if options.dev { BUILD_TIME_DEV } else { BUILD_TIME }, &mut build)?;
+    self::build(&mut build, options.dev)?;
     eprintln!("==> everything is installed and built after {}", step::readable(started.elapsed()));
 
-    let profile = if options.dev { "debug" } else { "up" };
-    let program = workspace::target()?.join(profile).join("casement");
+    let program = workspace::target()?.join(profile(options.dev)).join("casement");
     let mut serve = Command::new(&program);
     serve.arg("serve").args(&options.serve);
     let line = [&["serve".to_owned()], options.serve.as_slice()].concat().join(" ");
     eprintln!("==> starting (the first time about 10 s, later 2 s): {} {line}", program.display());
     // The server replaces this process, so that it receives Ctrl-C and a supervisor's signals directly.
     Err(anyhow!(serve.exec()).context(format!("cannot start {}", program.display())))
+}
+
+/// Runs a command of cargo that builds the program.
+pub(crate) fn build(command: &mut Command, dev: bool) -> Result<()> {
+    if !dev {
+        command.args(["--profile", "up"]);
+    }
+    step::run_long("building", if dev { BUILD_TIME_DEV } else { BUILD_TIME }, command)
+}
+
+/// Returns the folder of the built program below the target folder.
+pub(crate) fn profile(dev: bool) -> &'static str {
+    if dev { "debug" } else { "up" }
 }

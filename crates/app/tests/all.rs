@@ -60,6 +60,9 @@ mod all {
     mod network;
     mod node_client;
     mod nodes;
+    mod nodes_faults;
+    mod nodes_set_up;
+    mod nodes_versions;
     mod openapi;
     mod organization;
     mod playwright;

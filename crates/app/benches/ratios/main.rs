@@ -10,8 +10,10 @@ mod cold;
 mod commits;
 mod computer;
 mod files;
+mod hop;
 mod machine;
 mod memory;
+mod nodes;
 mod organization;
 mod profiles;
 mod relay;
@@ -38,6 +40,8 @@ const PARTS: &[Part] = &[
     ("relay", relay::measure),
     ("memory", memory::measure),
     ("waiters", waiters::measure),
+    ("hop", hop::measure),
+    ("nodes", nodes::measure),
     ("computer", computer::measure),
     ("scripts", scripts::measure),
     ("files", files::measure),

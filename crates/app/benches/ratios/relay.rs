@@ -212,7 +212,7 @@ impl PathClient {
         self.call(json!({ "method": method, "sessionId": self.page, "params": params }))
     }
 
-    fn open(stream: TcpStream, url: &str) -> anyhow::Result<Self> {
+    pub(crate) fn open(stream: TcpStream, url: &str) -> anyhow::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -264,7 +264,7 @@ impl PathClient {
     }
 
     /// Evaluates the smallest expression on a page, which is a typical command.
-    fn ask_page(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn ask_page(&mut self) -> anyhow::Result<()> {
         self.evaluate("1").map(drop)
     }
 
@@ -292,13 +292,13 @@ impl PathClient {
         Ok((took, answer.len()))
     }
 
-    fn big_answer(&mut self) -> anyhow::Result<Duration> {
+    pub(crate) fn big_answer(&mut self) -> anyhow::Result<Duration> {
         let (took, length) = self.evaluate(&format!("'x'.repeat({BIG})"))?;
         ensure!(length > BIG, "only {length} bytes came");
         Ok(took)
     }
 
-    fn big_question(&mut self) -> anyhow::Result<Duration> {
+    pub(crate) fn big_question(&mut self) -> anyhow::Result<Duration> {
         Ok(self.evaluate(&format!("'{}'.length", "x".repeat(BIG)))?.0)
     }
 }

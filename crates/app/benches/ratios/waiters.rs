@@ -22,7 +22,7 @@ use crate::progress;
 use crate::samples::Samples;
 use crate::table::{Limit, Row, Table, ms};
 
-const POOL: &str = "bench";
+pub(crate) const POOL: &str = "bench";
 /// The size of the pool: one browser, so that the times of the leases show their order.
 const SIZE: usize = 1;
 const WAITERS: usize = 10_000;
@@ -44,10 +44,10 @@ struct Response {
 }
 
 /// The callers, each with a connection of its own.
-struct Callers {
+pub(crate) struct Callers {
     runtime: Runtime,
-    address: SocketAddr,
-    request: Arc<[u8]>,
+    /// The nodes, which callers use in turn, and the request to each.
+    nodes: Vec<(SocketAddr, Arc<[u8]>)>,
     sender: Sender<Response>,
     responses: Receiver<Response>,
     count: usize,
@@ -63,17 +63,9 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     quiet();
     let (memory_before, cpu_before) = (pss_kib(pid)?, cpu_while_still(pid)?);
 
-    let wanted = WAITERS.min(open_files().saturating_sub(500));
-    let mut callers = Callers::new(&server)?;
-    let began = Instant::now();
-    while callers.count < wanted {
-        let more = if callers.count < ORDERED { 1 } else { BATCH.min(wanted - callers.count) };
-        callers.enter(more, &database)?;
-        if callers.count % 2000 < more {
-            progress(&format!("{} in line", callers.count));
-        }
-    }
-    let entering = wanted as f64 / began.elapsed().as_secs_f64();
+    let mut callers = Callers::new(&[&server])?;
+    let entering = callers.enter_all(&database)?;
+    let wanted = callers.count();
     quiet();
     let each = (pss_kib(pid)? as f64 - memory_before as f64) / wanted as f64;
     let cpu = cpu_while_still(pid)?;
@@ -90,7 +82,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     );
     table.add(Row::new("callers that enter the line", format!("{entering:.0}/s")));
     hand_overs(&server, &callers, leased, table)?;
-    everybody(&server, &callers, wanted, table)
+    everybody(&server, &callers, table)
 }
 
 /// Returns the processor time in milliseconds per second.
@@ -101,7 +93,12 @@ fn cpu_while_still(pid: u32) -> anyhow::Result<f64> {
 }
 
 /// Measures releases one by one: the order of the callers that get the browser, and the delay after the decision.
-fn hand_overs(server: &Server, callers: &Callers, leased: Vec<Session>, table: &mut Table) -> anyhow::Result<()> {
+pub(crate) fn hand_overs(
+    server: &Server,
+    callers: &Callers,
+    leased: Vec<Session>,
+    table: &mut Table,
+) -> anyhow::Result<()> {
     for session in &leased {
         server.release(POOL, session)?;
     }
@@ -128,8 +125,8 @@ fn hand_overs(server: &Server, callers: &Callers, leased: Vec<Session>, table: &
 }
 
 /// Measures the deletion of the pool: every waiting caller gets a response.
-fn everybody(server: &Server, callers: &Callers, wanted: usize, table: &mut Table) -> anyhow::Result<()> {
-    let began = Instant::now();
+pub(crate) fn everybody(server: &Server, callers: &Callers, table: &mut Table) -> anyhow::Result<()> {
+    let (began, wanted) = (Instant::now(), callers.count());
     let deleted = server.send("DELETE", &format!("/browser_pools/{POOL}"), Some(&json!({ "force": true })))?;
     deleted.expect(204)?;
     let (mut times, mut gone) = (Samples::default(), 0);
@@ -151,19 +148,43 @@ fn everybody(server: &Server, callers: &Callers, wanted: usize, table: &mut Tabl
 }
 
 impl Callers {
-    fn new(server: &Server) -> anyhow::Result<Self> {
+    pub(crate) fn new(servers: &[&Server]) -> anyhow::Result<Self> {
         let body = json!({ "acquire_timeout_seconds": 1800 });
         let path = format!("/browser_pools/{POOL}/acquire");
-        let request = request(server.address(), server.key(), "POST", &path, Some(&body));
+        let of = |server: &&Server| {
+            let request = request(server.address(), server.key(), "POST", &path, Some(&body));
+            (server.address(), request.into())
+        };
+        let nodes = servers.iter().map(of).collect();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (sender, responses) = mpsc::channel();
-        Ok(Self { runtime, address: server.address(), request: request.into(), sender, responses, count: 0 })
+        Ok(Self { runtime, nodes, sender, responses, count: 0 })
+    }
+
+    /// Returns the number of callers.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Starts all callers, the first ones sequentially. Returns how many enter in a second.
+    pub(crate) fn enter_all(&mut self, database: &Commits) -> anyhow::Result<f64> {
+        let wanted = WAITERS.min(open_files().saturating_sub(500));
+        let began = Instant::now();
+        while self.count < wanted {
+            let more = if self.count < ORDERED { 1 } else { BATCH.min(wanted - self.count) };
+            self.enter(more, database)?;
+            if self.count % 2000 < more {
+                progress(&format!("{} in line", self.count));
+            }
+        }
+        Ok(wanted as f64 / began.elapsed().as_secs_f64())
     }
 
     /// Starts concurrent callers. Returns when all of them are in the queue.
     fn enter(&mut self, more: usize, database: &Commits) -> anyhow::Result<()> {
         for caller in self.count..self.count + more {
-            let (address, request, sender) = (self.address, Arc::clone(&self.request), self.sender.clone());
+            let (address, request) = &self.nodes[caller % self.nodes.len()];
+            let (address, request, sender) = (*address, Arc::clone(request), self.sender.clone());
             self.runtime.spawn(async move {
                 let answer = wait(address, &request).await;
                 let (at, clock) = (Instant::now(), now());

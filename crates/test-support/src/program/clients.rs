@@ -48,8 +48,7 @@ pub struct Script {
 impl Clients {
     /// Finds the clients that `cargo xtask test` installs.
     pub fn find() -> anyhow::Result<Self> {
-        let default = || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients"));
-        let home = std::env::var_os("CASEMENT_TEST_CLIENTS").map_or_else(default, PathBuf::from);
+        let home = home();
         // Written last by the installation.
         ensure!(
             home.join("installed").exists(),
@@ -81,7 +80,9 @@ impl Clients {
 
     /// Returns the program of the S3-compatible store.
     pub fn store_program() -> anyhow::Result<PathBuf> {
-        Ok(Self { python: STORE, ..Self::find()? }.python_programs().join("weed"))
+        let program = home().join(STORE).join("bin/weed");
+        ensure!(program.exists(), "there is no {}: `cargo xtask test` installs it", program.display());
+        Ok(program.canonicalize()?)
     }
 
     /// Returns whether this is the newest supported version of the Python client.
@@ -156,6 +157,11 @@ impl Script {
     pub fn file(&self, name: &str) -> anyhow::Result<Vec<u8>> {
         fs::read(self.dir.path().join(name)).with_context(|| format!("the script wrote no {name}"))
     }
+}
+
+fn home() -> PathBuf {
+    let default = || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients"));
+    std::env::var_os("CASEMENT_TEST_CLIENTS").map_or_else(default, PathBuf::from)
 }
 
 /// Returns the top folder of the checkout.

@@ -48,7 +48,12 @@ impl Request {
 
     /// Sends the request and reads the whole response.
     pub fn send(&self, to: SocketAddr) -> anyhow::Result<Answer> {
-        let mut stream = self.start(to)?;
+        self.send_within(to, TEST_TIMEOUT)
+    }
+
+    /// Sends the request and reads the whole response, with a timeout of each read and write.
+    pub fn send_within(&self, to: SocketAddr, limit: Duration) -> anyhow::Result<Answer> {
+        let mut stream = self.start_within(to, limit)?;
         let mut bytes = Vec::new();
         let read = stream.read_to_end(&mut bytes);
         read.with_context(|| format!("{} {}: no whole answer, only {bytes:?}", self.method, self.path))?;
@@ -57,9 +62,13 @@ impl Request {
 
     /// Sends the request and returns the connection, for a client that disconnects or reads slowly.
     pub fn start(&self, to: SocketAddr) -> anyhow::Result<TcpStream> {
+        self.start_within(to, TEST_TIMEOUT)
+    }
+
+    fn start_within(&self, to: SocketAddr, limit: Duration) -> anyhow::Result<TcpStream> {
         let mut stream = TcpStream::connect(to).with_context(|| format!("nobody listens on {to}"))?;
-        stream.set_read_timeout(Some(TEST_TIMEOUT))?;
-        stream.set_write_timeout(Some(TEST_TIMEOUT))?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
         stream.write_all(&self.bytes(to))?;
         Ok(stream)
     }

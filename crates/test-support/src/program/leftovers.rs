@@ -67,6 +67,11 @@ impl Mounts<'_> {
 
 /// Returns the leftovers of a server whose directory is `dir`, one line each, except for files.
 pub fn remains_of(dir: &Path) -> Vec<String> {
+    remains_in(dir, None)
+}
+
+/// Does the same for a server whose network is that of this process, or the one of the test.
+pub(super) fn remains_in(dir: &Path, network: Option<u32>) -> Vec<String> {
     let name = dir.as_os_str().as_bytes();
     let within = |file: &str| fs::read(file).is_ok_and(|bytes| holds(&bytes, name));
     let mut found: Vec<String> = processes_of(dir)
@@ -74,7 +79,8 @@ pub fn remains_of(dir: &Path) -> Vec<String> {
         .map(|process| format!("process {}: {}", process.pid, process.argv.join(" ")))
         .collect();
     found.extend(within("/proc/self/mountinfo").then(|| "a mount".to_owned()));
-    found.extend(within("/proc/net/unix").then(|| "a socket".to_owned()));
+    let sockets = network.map_or_else(|| "/proc/net/unix".to_owned(), |process| format!("/proc/{process}/net/unix"));
+    found.extend(within(&sockets).then(|| "a socket".to_owned()));
     found
 }
 

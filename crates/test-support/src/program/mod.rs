@@ -2,6 +2,8 @@
 //!
 //! - [`Server`]: the program with a directory and a port of its own. Tests kill, restart and stop it. When it is
 //!   dropped, its sessions end and **nothing may be left**: no process, mount or socket.
+//! - [`Cluster`]: several servers over one database, each on a host of its own, behind a load balancer. Tests kill and stop
+//!   nodes, pull cables, and stop what all of them use.
 //! - [`Shared`]: one server for all tests that use it like a caller. Use it unless a test must break something.
 //! - [`Pages`]: web pages of the test, on this machine; a server needs an option to let its browsers reach them.
 //! - [`http`]: one request and one response, with all bytes visible. `Server` has short forms that use its key.
@@ -13,14 +15,19 @@
 
 mod cdp;
 mod clients;
+mod cluster;
 mod cluster_template;
 pub mod http;
 mod leftovers;
 mod object_store;
+mod options;
 mod pages;
+mod peers;
 mod server;
+mod session;
 mod shared;
 mod tinyproxy;
+mod watchdog;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,10 +36,13 @@ use anyhow::bail;
 
 pub use self::cdp::Cdp;
 pub use self::clients::{Clients, Script, repository};
+pub use self::cluster::{AnsweredChange, Cluster, ClusterOptions, Database, Fault, Load, Numbers, Report};
 pub use self::leftovers::{Process, processes_of, remains_of};
 pub use self::object_store::ObjectStore;
+pub use self::options::{Options, Place, StoreConnection};
 pub use self::pages::{Pages, body};
-pub use self::server::{Options, Server, Session, StoreConnection, program};
+pub use self::server::{Server, program};
+pub use self::session::Session;
 pub use self::shared::Shared;
 pub use self::tinyproxy::Tinyproxy;
 use crate::wait::{POLL_INTERVALS, next_interval};

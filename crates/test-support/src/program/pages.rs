@@ -90,6 +90,11 @@ impl Pages {
         Ok(pages)
     }
 
+    /// Returns the address of the server.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Returns the value of `--egress-allow` that lets a server's browsers open the pages.
     pub fn allow(&self) -> String {
         self.address.to_string()

@@ -18,10 +18,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
 
+use super::cluster::Door;
 use super::cluster_template;
 use super::http::{Answer, Request};
-use super::leftovers::{Process, processes_of, remains_of};
-use super::until;
+use super::leftovers::{Process, processes_of, remains_in};
+use super::options::{Options, Place, StoreConnection};
+use super::session::Session;
+use super::watchdog::Watchdog;
+use super::{peers, until};
 
 /// The timeout until the line on standard output: a database cluster is created, and other tests may start browsers at
 /// the same time.
@@ -33,68 +37,8 @@ const FILL_TIMEOUT: Duration = Duration::from_secs(300);
 /// The maximum number of lines of a server's log that a failure shows.
 const MAX_SHOWN_LINES: usize = 120;
 
-/// Ends a server and its sessions if the test program is killed, which closes the pipe. A server that has already ended
-/// is started again, because only a server ends sandboxes.
-const WATCHDOG: &str = r#"
-read -r cleaned && exit 0
-stop() { "$PROGRAM" stop --end-sessions --data-dir "$ROOT/data" 2>/dev/null; }
-if ! stop; then
-  "$PROGRAM" serve --listen 127.0.0.1:0 --data-dir "$ROOT/data" --no-default-pool >/dev/null 2>&1 &
-  for try in $(seq 300); do stop && break; sleep 0.1; done
-  wait
-fi
-rm -rf "$ROOT"
-"#;
-
 /// The lines of a program's standard output so far.
 type Lines = Arc<Mutex<Vec<String>>>;
-
-/// The options of a server's start.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The destinations that the browsers may reach besides the public internet; see `Pages::allow`.
-    pub egress_allow: Vec<String>,
-    /// True for a first start that creates everything, as for a user: the cluster, and the pool `default` of two headless
-    /// browsers. This costs seconds of two cores. Otherwise the server has a copy of an empty cluster, and no pool.
-    pub first_start: bool,
-    /// The number of spares of each common shape.
-    pub spares: u32,
-    /// Further flags of `casement serve`.
-    pub flags: Vec<String>,
-    /// The file that replaces `/etc/resolv.conf` for the server.
-    pub resolv_conf: Option<PathBuf>,
-    /// The address to listen at; 127.0.0.1 by default.
-    pub listen: Option<IpAddr>,
-    /// True for a log that cannot be written.
-    pub log_is_full: bool,
-    /// Further environment variables. The variables `CASEMENT_…` of the test itself are not inherited.
-    pub variables: Vec<(String, String)>,
-    /// A data directory to move to the server's place, such as a restored one.
-    pub data_dir: Option<PathBuf>,
-    /// The database and the key of another server, to use instead of own ones; see [`Server::another`].
-    pub beside: Option<StoreConnection>,
-}
-
-/// The database, the API key, the stored files and the master keys that two servers share.
-#[derive(Clone, Debug)]
-pub struct StoreConnection {
-    database: String,
-    key: String,
-    blobs: PathBuf,
-    master_key: Vec<u8>,
-}
-
-impl Options {
-    /// Returns the options of a server whose browsers may open these pages.
-    pub fn reaching(pages: &super::Pages) -> Self {
-        Self { egress_allow: vec![pages.allow()], ..Self::default() }
-    }
-
-    fn has_private_cluster(&self) -> bool {
-        let names_another = |flag: &String| flag.starts_with("--database-url");
-        self.beside.is_none() && !self.flags.iter().any(names_another)
-    }
-}
 
 /// Writes the file of master keys, which only its owner may read.
 fn write_master_key(data_dir: &Path, content: &[u8]) -> anyhow::Result<()> {
@@ -107,70 +51,73 @@ fn write_master_key(data_dir: &Path, content: &[u8]) -> anyhow::Result<()> {
 pub struct Server {
     root: TempDir,
     options: Options,
+    /// The address for the test.
     address: SocketAddr,
     /// Keeps the port of the address.
-    _port: TcpSocket,
+    _port: Port,
     key: String,
     child: Option<Child>,
     output: Lines,
-    watchdog: Child,
+    watchdog: Option<Watchdog>,
+    /// The servers behind this one, which have all its sessions; see [`peers`].
+    peers: Vec<Server>,
 }
 
-/// A session as in the server's response.
-#[derive(Clone, Debug)]
-pub struct Session(pub Value);
-
-impl Session {
-    /// Returns a text field, such as `cdp_ws_url`.
-    pub fn text(&self, field: &str) -> &str {
-        self.0[field].as_str().unwrap_or_else(|| panic!("the session has no {field}: {}", self.0))
-    }
-
-    /// Returns the id of the session.
-    pub fn id(&self) -> &str {
-        self.text("session_id")
-    }
-
-    /// Returns the session token.
-    pub fn token(&self) -> &str {
-        self.text("cdp_ws_url").split_once("jwt=").map(|(_, token)| token).expect("the address has a token")
-    }
+/// What keeps the address of a server while the server does not run.
+enum Port {
+    Reserved(#[expect(dead_code, reason = "kept open")] TcpSocket),
+    Door(#[expect(dead_code, reason = "kept open")] Door),
 }
 
 impl Server {
     /// Starts a server with an empty directory and waits until it is ready.
     pub fn start(options: Options) -> anyhow::Result<Self> {
-        // Sandboxes run as users of their own, which must be able to pass through. Sockets need short paths.
-        let open = Permissions::from_mode(0o711);
-        let root = tempfile::Builder::new().prefix("casement-e2e-").permissions(open).tempdir_in("/tmp")?;
+        match peers::count(&options) {
+            0 => Self::start_with(options, Watchdog::start),
+            peers => {
+                let mut server = Self::start_with(peers::entrance(options)?, Watchdog::guard)?;
+                for _ in 0..peers {
+                    server.peers.push(Self::start(peers::behind(&server)?)?);
+                }
+                Ok(server)
+            }
+        }
+    }
+
+    fn start_with(options: Options, watch: fn(&Path) -> anyhow::Result<Watchdog>) -> anyhow::Result<Self> {
+        let root = new_root(options.place.as_ref())?;
         let data_dir = root.path().join("data");
         match &options.data_dir {
             Some(prepared) => fs::rename(prepared, data_dir).context("cannot move the data directory")?,
             None if options.has_private_cluster() && !options.first_start => cluster_template::copy_to(&data_dir)?,
             None => {
-                if let Some(beside) = &options.beside {
+                if let Some(blobs) = options.beside.as_ref().and_then(|beside| beside.blobs.as_ref()) {
                     fs::create_dir(&data_dir)?;
-                    std::os::unix::fs::symlink(&beside.blobs, data_dir.join("blobs"))?;
-                    write_master_key(&data_dir, &beside.master_key)?;
+                    std::os::unix::fs::symlink(blobs, data_dir.join("blobs"))?;
+                }
+                if let Some(key) = options.beside.as_ref().and_then(|beside| beside.master_key.as_ref()) {
+                    write_master_key(&data_dir, key)?;
                 }
             }
         }
-        let (port, address) = port_at(options.listen.unwrap_or(Ipv4Addr::LOCALHOST.into()))?;
-        let watchdog = Command::new("sh")
-            .args(["-c", WATCHDOG])
-            // Not as arguments, because then `remains_of` would find the watchdog.
-            .env("PROGRAM", program())
-            .env("ROOT", root.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .context("cannot start sh")?;
+        let (port, address) = match &options.place {
+            Some(place) => {
+                let door = place.host.door(place.ports.0, place.ports.1)?;
+                let address = door.address();
+                (Port::Door(door), address)
+            }
+            None => {
+                let (port, address) = port_at(options.listen.unwrap_or(Ipv4Addr::LOCALHOST.into()))?;
+                (Port::Reserved(port), address)
+            }
+        };
+        let watchdog = options.place.is_none().then(|| watch(root.path())).transpose()?;
         let (key, output) = (String::new(), Lines::default());
-        let mut server = Self { root, options, address, _port: port, key, child: None, output, watchdog };
+        let mut server =
+            Self { root, options, address, _port: port, key, child: None, output, watchdog, peers: Vec::new() };
         server.begin()?;
-        server.key = match &server.options.beside {
-            Some(beside) => beside.key.clone(),
+        server.key = match server.options.beside.as_ref().and_then(|beside| beside.key.clone()) {
+            Some(key) => key,
             None => fs::read_to_string(server.data_dir().join("api-key")).context("no api-key")?.trim().to_owned(),
         };
         Ok(server)
@@ -179,14 +126,10 @@ impl Server {
     /// Starts another server on the database of this one, as on another machine that shares the directory of stored files,
     /// unless `options` name a data directory. It must be dropped before this one.
     pub fn another(&self, options: Options) -> anyhow::Result<Self> {
-        let (database, key, blobs) = (self.database_url()?, self.key.clone(), self.data_dir().join("blobs"));
-        let master_key = fs::read(self.data_dir().join("master-key")).context("no master-key")?;
+        let blobs = Some(self.data_dir().join("blobs"));
+        let master_key = Some(fs::read(self.data_dir().join("master-key")).context("no master-key")?);
+        let (database, key) = (self.database_url()?, Some(self.key.clone()));
         Self::start(Options { beside: Some(StoreConnection { database, key, blobs, master_key }), ..options })
-    }
-
-    /// Returns the URL of the private database.
-    pub fn database_url(&self) -> anyhow::Result<String> {
-        Ok(format!("postgresql://casement@/casement?host={}", self.database_socket()?))
     }
 
     /// Returns the directory of the socket of the private database.
@@ -201,6 +144,32 @@ impl Server {
         child.kill()?;
         child.wait()?;
         Ok(())
+    }
+
+    /// Sends a signal to the server process.
+    pub fn signal_server(&self, signal: Signal) -> anyhow::Result<()> {
+        let child = self.child.as_ref().context("it does not run")?;
+        Ok(kill_process(Pid::from_raw(child.id().cast_signed()).context("no pid")?, signal)?)
+    }
+
+    /// Returns the process id of the server, until its end was noticed.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Returns true until the server was killed or stopped, or its end was noticed.
+    pub fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Returns the status with which the server has ended by itself; `None` while it runs.
+    pub fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+        let Some(child) = &mut self.child else { return Ok(None) };
+        let ended = child.try_wait()?;
+        if ended.is_some() {
+            self.child = None;
+        }
+        Ok(ended)
     }
 
     /// Runs `casement stop` and waits until the server has ended. Its sessions continue.
@@ -222,6 +191,11 @@ impl Server {
     /// Replaces the environment variables of [`Options::variables`] from the next start on, and in commands.
     pub fn set_variables(&mut self, variables: Vec<(String, String)>) {
         self.options.variables = variables;
+    }
+
+    /// Replaces the program from the next start on.
+    pub fn set_program(&mut self, program: Option<PathBuf>) {
+        self.options.program = program;
     }
 
     /// Returns the address on which the server listens.
@@ -251,7 +225,8 @@ impl Server {
 
     /// Returns the log since the first start.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.log_file()).unwrap_or_default()
+        let own = fs::read_to_string(self.log_file()).unwrap_or_default();
+        self.peers.iter().fold(own, |logs, peer| logs + &peer.log())
     }
 
     /// Returns the lines on standard output since the last start.
@@ -261,7 +236,11 @@ impl Server {
 
     /// Returns another command of the program on the same data directory: `server.command(&["keys", "list"])`.
     pub fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(program());
+        let program = self.options.program.clone().unwrap_or_else(program);
+        let mut command = match &self.options.place {
+            Some(place) => place.host.command(program),
+            None => Command::new(program),
+        };
         command.args(words).arg("--data-dir").arg(self.data_dir());
         self.clean(&mut command);
         command
@@ -330,6 +309,19 @@ impl Server {
         Ok(kill_process(pid, signal)?)
     }
 
+    pub(super) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// Returns the URL of the private database.
+    pub(super) fn database_url(&self) -> anyhow::Result<String> {
+        Ok(format!("postgresql://casement@/casement?host={}", self.database_socket()?))
+    }
+
     fn log_file(&self) -> PathBuf {
         self.root.path().join("log")
     }
@@ -347,7 +339,11 @@ impl Server {
     /// Starts the program and reads the address on which it listens.
     fn begin(&mut self) -> anyhow::Result<()> {
         let spares = self.options.spares.to_string();
-        let mut command = self.command(&["serve", "--listen", &self.address.to_string(), "--spares", &spares]);
+        let listen = match &self.options.place {
+            Some(place) => SocketAddr::from((place.host.ip(), place.ports.0)),
+            None => self.address,
+        };
+        let mut command = self.command(&["serve", "--listen", &listen.to_string(), "--spares", &spares]);
         if let Some(file) = &self.options.resolv_conf {
             command = in_place_of_resolv_conf(file, &command);
             self.clean(&mut command);
@@ -365,7 +361,10 @@ impl Server {
         let mut child = command.spawn().with_context(|| format!("cannot start {}", program().display()))?;
         self.output = lines_of(child.stdout.take().context("no standard output")?);
         self.child = Some(child);
-        self.address = self.until_ready()?;
+        let address = self.until_ready()?;
+        if self.options.place.as_ref().is_none_or(|place| place.ports.0 == 0) {
+            self.address = address;
+        }
         Ok(())
     }
 
@@ -417,23 +416,22 @@ impl Server {
             self.begin()?;
         }
         self.stop_all()?;
-        let root = self.root.path();
-        let nothing = || remains_of(root).is_empty().then_some(());
-        until("nothing of the server is left", Duration::from_secs(60), nothing)
-            .with_context(|| format!("left behind:\n  {}", remains_of(root).join("\n  ")))
+        let network = self.options.place.as_ref().and_then(|place| place.host.process());
+        let remains = || remains_in(self.root.path(), network);
+        until("nothing of the server is left", Duration::from_secs(60), || remains().is_empty().then_some(()))
+            .with_context(|| format!("left behind:\n  {}", remains().join("\n  ")))
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // Before their database.
+        self.peers.clear();
         let ended = self.end();
         if ended.is_err() {
             kill_remains(self.root.path());
         }
-        if let Some(mut pipe) = self.watchdog.stdin.take() {
-            drop(pipe.write_all(b"cleaned\n"));
-        }
-        drop(self.watchdog.wait());
+        self.watchdog = None;
         if thread::panicking() {
             eprintln!("the end of the server's log:\n{}", end_of(&self.log()));
             ended.unwrap_or_else(|error| eprintln!("the server did not end well either: {error:#}"));
@@ -441,6 +439,17 @@ impl Drop for Server {
             panic!("the server did not end well: {error:#}\nthe end of its log:\n{}", end_of(&self.log()));
         }
     }
+}
+
+/// Creates the directory of a server.
+fn new_root(place: Option<&Place>) -> anyhow::Result<TempDir> {
+    // Sandboxes run as users of their own, which must be able to pass through. Sockets need short paths.
+    let open = Permissions::from_mode(0o711);
+    let mut name = tempfile::Builder::new();
+    Ok(match place {
+        Some(place) => name.prefix("node-").rand_bytes(3).permissions(open).tempdir_in(&place.root)?,
+        None => name.prefix("casement-e2e-").permissions(open).tempdir_in("/tmp")?,
+    })
 }
 
 /// Returns the path of the built program. Cargo puts it beside the folder of the test programs and benchmarks.

@@ -1,0 +1,159 @@
+//! Tests of several nodes under load while one of them, or what they share, fails.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use casement_test_support::program::http::Request;
+use casement_test_support::program::{Cluster, ClusterOptions, Fault, Load, Numbers, Report, until};
+use serde_json::json;
+
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+const CALLERS: usize = 20;
+const POOL: &str = "shared";
+/// The size of the pool, two browsers for each node.
+const SIZE: u64 = 6;
+/// The time of the load before a fault, and the time of a fault.
+const BEFORE: Duration = Duration::from_secs(20);
+const FAULT: Duration = Duration::from_secs(60);
+/// The time in which the sessions of a lost node end: 45 s without a heartbeat, and the interval of the check.
+const LOST_WITHIN: Duration = Duration::from_secs(60);
+/// The least number of leases that show that the service works.
+pub(super) const SOME: usize = 10;
+
+/// Starts nodes with a program, or the built one, and callers that use them.
+pub(super) fn loaded(program: Option<&Path>) -> anyhow::Result<(Cluster, Load)> {
+    let cluster = Cluster::start(ClusterOptions { program, ..ClusterOptions::default() })?;
+    let pool = json!({ "name": POOL, "size": SIZE, "headless": true });
+    cluster.send("POST", "/browser_pools", Some(&pool))?.expect(201)?;
+    cluster.nodes()[0].until_available(POOL, SIZE)?;
+    let load = Load::start(&cluster, POOL, CALLERS);
+    Ok((cluster, load))
+}
+
+pub(super) fn until_leased(load: &Load, more: usize) -> anyhow::Result<()> {
+    let before = load.so_far().released();
+    until("the load goes on", 5 * TEST_TIMEOUT, || (load.so_far().released() >= before + more).then_some(()))
+}
+
+/// Ends the load, and checks what must hold after any fault.
+pub(super) fn assert_consistent(cluster: &mut Cluster, load: Load, what: &str) -> anyhow::Result<Report> {
+    cluster.heal()?;
+    until_leased(&load, SOME)?;
+    let report = load.finish()?;
+    eprintln!("{what}: {report}");
+    let violations = cluster.violations(&report)?;
+    ensure!(violations.is_empty(), "{what}:\n  {}", violations.join("\n  "));
+    Ok(report)
+}
+
+#[test]
+fn a_node_killed_under_load_costs_only_its_own_sessions() -> anyhow::Result<()> {
+    let (mut cluster, load) = loaded(None)?;
+    thread::sleep(BEFORE);
+    let id = cluster.node_id(1)?;
+
+    cluster.cause(Fault::Kill(1))?;
+    let killed = Instant::now();
+
+    let open = format!("select count(*) from sessions where node_id = '{id}' and state <> 'ended'");
+    until("the sessions of the dead node have ended", LOST_WITHIN, || {
+        cluster.sql(&open).ok().filter(|count| count == "0")
+    })?;
+    let lost_after = killed.elapsed();
+    let ends = format!("select count(*) from sessions where node_id = '{id}' and end_reason = 'node_lost'");
+    eprintln!("{} sessions ended as node_lost within {lost_after:?}", cluster.sql(&ends)?);
+    until_leased(&load, SOME)?;
+    thread::sleep(FAULT.saturating_sub(killed.elapsed()));
+    cluster.undo(Fault::Kill(1))?;
+    let report = assert_consistent(&mut cluster, load, "killed")?;
+    assert!(report.longest < Duration::from_secs(60), "a caller was lost: {:?}", report.longest);
+    Ok(())
+}
+
+#[test]
+fn a_node_that_was_stopped_for_a_minute_ends_what_it_lost() -> anyhow::Result<()> {
+    let (mut cluster, load) = loaded(None)?;
+    let session = cluster.nodes()[1].headless()?;
+    let owner = cluster.owner(&session)?;
+
+    cluster.cause(Fault::Pause(owner))?;
+    let path = format!("/browsers/{}", session.id());
+    let stranger = cluster.strangers(&session)?[0];
+    until("its session has ended", LOST_WITHIN, || {
+        (cluster.nodes()[stranger].get(&path).ok()?.status == 404).then_some(())
+    })?;
+    cluster.undo(Fault::Pause(owner))?;
+
+    until("the node knows that its session has ended", TEST_TIMEOUT, || {
+        (cluster.nodes()[owner].get(&path).ok()?.status == 404).then_some(())
+    })?;
+    assert_consistent(&mut cluster, load, "stopped").map(drop)
+}
+
+#[test]
+fn a_node_without_its_cable_for_a_minute_comes_back() -> anyhow::Result<()> {
+    let (mut cluster, load) = loaded(None)?;
+    cluster.cause(Fault::Unplug(2))?;
+    thread::sleep(FAULT);
+    until_leased(&load, SOME)?;
+    cluster.undo(Fault::Unplug(2))?;
+    assert_consistent(&mut cluster, load, "unplugged").map(drop)
+}
+
+#[test]
+fn a_node_drained_under_load_ends_nobodys_session() -> anyhow::Result<()> {
+    let (mut cluster, load) = loaded(None)?;
+    until_leased(&load, SOME)?;
+
+    let drained = cluster.nodes()[1].command(&["drain", "--wait", "--deadline", "120"]).status()?;
+
+    assert!(drained.success(), "{drained}");
+    let open = format!("select count(*) from sessions where node_id = '{}' and state <> 'ended'", cluster.node_id(1)?);
+    assert_eq!(cluster.sql(&open)?, "0");
+    until_leased(&load, SOME)?;
+    assert_eq!(cluster.sql(&open)?, "0", "it takes no session");
+    cluster.node(1).stop()?;
+    cluster.node(1).restart()?;
+    assert_consistent(&mut cluster, load, "drained")?;
+    let ended = "select count(*) from sessions where end_reason in ('node_drained', 'node_lost')";
+    assert_eq!(cluster.sql(ended)?, "0", "every session was released by its caller");
+    Ok(())
+}
+
+#[test]
+fn a_minute_without_database_loses_no_node_and_no_session() -> anyhow::Result<()> {
+    let (mut cluster, load) = loaded(None)?;
+    let session = cluster.nodes()[1].headless()?;
+    cluster.cause(Fault::NoDatabase)?;
+    thread::sleep(FAULT);
+    for node in cluster.nodes() {
+        let alive = Request::new("GET", "/healthz").send(node.address())?;
+        assert_eq!(alive.status, 200, "a node that has no database lives");
+    }
+    cluster.undo(Fault::NoDatabase)?;
+    let path = format!("/browsers/{}", session.id());
+    until("the nodes have it again", TEST_TIMEOUT, || {
+        (cluster.nodes()[0].get(&path).ok()?.status == 200).then_some(())
+    })?;
+    assert_consistent(&mut cluster, load, "without database")?;
+    assert_eq!(cluster.sql("select count(*) from sessions where end_reason = 'node_lost'")?, "0");
+    assert_eq!(cluster.nodes()[0].get(&path)?.status, 200, "its session goes on");
+    Ok(())
+}
+
+/// The minutes of random faults, and the seed; variables override both.
+const MINUTES: u64 = 3;
+const SEED: u64 = 21;
+
+#[test]
+fn random_faults_leave_everything_consistent() -> anyhow::Result<()> {
+    let of_variable = |name: &str, or: u64| std::env::var(name).ok().map_or(Ok(or), |text| text.parse());
+    let minutes = of_variable("CASEMENT_TEST_CHAOS_MINUTES", MINUTES)?;
+    let seed = of_variable("CASEMENT_TEST_CHAOS_SEED", SEED)?;
+    eprintln!("{minutes} minutes of random faults with the seed {seed}");
+    let (mut cluster, load) = loaded(None)?;
+    cluster.cause_faults(Duration::from_secs(60 * minutes), &mut Numbers(seed), |line| eprintln!("{line}"))?;
+    assert_consistent(&mut cluster, load, "random faults").map(drop)
+}

@@ -1,0 +1,186 @@
+//! Callers that acquire, drive and release browsers of a pool, and what was answered to them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use crate::program::http::{Answer, Request};
+use crate::program::{Cdp, Cluster, Session};
+
+/// The wait of an acquire, and the timeout of a caller for each call, which no call may reach.
+const WAIT_SECONDS: u64 = 20;
+const CALL_TIMEOUT: Duration = Duration::from_secs(90);
+/// The pause after a call that failed, so that callers do not flood a node that refuses.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A change that was answered.
+#[derive(Clone, Debug)]
+pub struct AnsweredChange {
+    /// The `X-Request-Id` of the call.
+    pub request: String,
+    /// The session.
+    pub session: String,
+    /// True for a release, false for an acquire.
+    pub is_release: bool,
+}
+
+/// What callers saw.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The changes that were answered with success.
+    pub answered: Vec<AnsweredChange>,
+    /// The durations of acquires that got a browser, in order of their ends.
+    pub acquires: Vec<Duration>,
+    /// The number of acquires that were told to come again.
+    pub timed_out: usize,
+    /// The number of sessions whose page answered.
+    pub driven: usize,
+    /// The number of refusals and broken connections, by what was refused or broken.
+    pub failed: BTreeMap<String, usize>,
+    /// The longest time until a call of any kind ended.
+    pub longest: Duration,
+}
+
+impl Report {
+    fn fail(&mut self, what: String) {
+        *self.failed.entry(what).or_default() += 1;
+    }
+
+    /// Returns the number of answered releases.
+    pub fn released(&self) -> usize {
+        self.answered.iter().filter(|change| change.is_release).count()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sorted = self.acquires.clone();
+        sorted.sort_unstable();
+        let part = |share: usize| sorted.get(sorted.len() * share / 100).copied().unwrap_or_default();
+        writeln!(
+            f,
+            "{} browsers acquired (p50 {:?}, p99 {:?}), {} driven, {} released; {} waits without a browser; the longest call {:?}",
+            sorted.len(),
+            part(50),
+            part(99),
+            self.driven,
+            self.released(),
+            self.timed_out,
+            self.longest
+        )?;
+        self.failed.iter().try_for_each(|(what, count)| writeln!(f, "  {count} × {what}"))
+    }
+}
+
+/// Callers that go on until they are stopped.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    report: Arc<Mutex<Report>>,
+    callers: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Starts callers of a pool, through the load balancer.
+    pub fn start(cluster: &Cluster, pool: &str, callers: usize) -> Self {
+        let (stop, report) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Report>>::default());
+        let start = |number: usize| {
+            let (stop, report) = (Arc::clone(&stop), Arc::clone(&report));
+            let caller = Caller { address: cluster.address(), key: cluster.key().to_owned(), pool: pool.to_owned() };
+            thread::spawn(move || {
+                for call in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                    if let Err(failure) = caller.lease(&format!("load-{number}-{call}"), &report) {
+                        report.lock().fail(format!("{failure:#}"));
+                        thread::sleep(PAUSE);
+                    }
+                }
+            })
+        };
+        let callers = (0..callers).map(start).collect();
+        Self { stop, report, callers }
+    }
+
+    /// Returns what the callers have seen so far.
+    pub fn so_far(&self) -> Report {
+        self.report.lock().clone()
+    }
+
+    /// Lets the callers finish what they do, and returns what they have seen.
+    pub fn finish(self) -> anyhow::Result<Report> {
+        self.stop.store(true, Ordering::Relaxed);
+        for caller in self.callers {
+            caller.join().ok().context("a caller panicked")?;
+        }
+        Ok(self.report.lock().clone())
+    }
+}
+
+struct Caller {
+    address: SocketAddr,
+    key: String,
+    pool: String,
+}
+
+impl Caller {
+    /// Acquires, drives and releases a browser.
+    fn lease(&self, name: &str, report: &Mutex<Report>) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let body = json!({ "acquire_timeout_seconds": WAIT_SECONDS });
+        let (request, answer) = self.post("acquire", name, &body, report)?;
+        if answer.status == 204 {
+            report.lock().timed_out += 1;
+            return Ok(());
+        }
+        let session = Session(succeeded("an acquire", answer, 200)?.json()?);
+        let mut seen = report.lock();
+        seen.acquires.push(began.elapsed());
+        seen.answered.push(AnsweredChange { request, session: session.id().to_owned(), is_release: false });
+        drop(seen);
+        let driven = drive(&session);
+        let (request, answer) = self.post("release", name, &json!({ "session_id": session.id() }), report)?;
+        driven.context("driving")?;
+        succeeded("a release", answer, 204)?;
+        let session = session.id().to_owned();
+        report.lock().answered.push(AnsweredChange { request, session, is_release: true });
+        Ok(())
+    }
+
+    /// Returns the name of the request, and its response.
+    fn post(
+        &self,
+        what: &str,
+        name: &str,
+        body: &serde_json::Value,
+        report: &Mutex<Report>,
+    ) -> anyhow::Result<(String, Answer)> {
+        let (began, name) = (Instant::now(), format!("{name}-{what}"));
+        let request = Request::new("POST", &format!("/browser_pools/{}/{what}", self.pool)).bearer(&self.key);
+        let answer = request.header("X-Request-Id", &name).json(body).send_within(self.address, CALL_TIMEOUT);
+        let mut seen = report.lock();
+        seen.longest = seen.longest.max(began.elapsed());
+        // Without the details, which differ in each call.
+        Ok((name, answer.map_err(|_| anyhow::anyhow!("{what}: the connection broke"))?))
+    }
+}
+
+/// Evaluates an expression in the page of a session.
+fn drive(session: &Session) -> anyhow::Result<()> {
+    // Details of failures differ in each call.
+    let mut client = Cdp::connect(session.text("cdp_ws_url")).map_err(|_| anyhow::anyhow!("no connection"))?;
+    let evaluated = client.page().and_then(|page| client.evaluate(&page, "6 * 7"));
+    ensure!(evaluated.map_err(|_| anyhow::anyhow!("the connection broke"))? == 42, "a wrong answer of the page");
+    Ok(())
+}
+
+fn succeeded(what: &str, answer: Answer, status: u16) -> anyhow::Result<Answer> {
+    let code = || answer.json().ok().and_then(|body| Some(body["code"].as_str()?.to_owned())).unwrap_or_default();
+    ensure!(answer.status == status, "{what}: {} {}", answer.status, code());
+    Ok(answer)
+}
