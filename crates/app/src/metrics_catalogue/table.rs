@@ -138,9 +138,15 @@ const POOLS: &[Metric] = &[
         "casement_pool_browsers",
         "browsers",
         &[POOL, label("state", "the state of the browsers", &["idle", "leased"])],
-        "Shows the browsers of a pool.",
+        "Shows the browsers of a pool on all nodes. Every node reports them, so use their maximum, not their sum.",
     ),
-    metric(Kind::Gauge, "casement_pool_waiters", "callers", &[POOL], "Shows the callers that wait for a browser."),
+    metric(
+        Kind::Gauge,
+        "casement_pool_waiters",
+        "callers",
+        &[POOL],
+        "Shows the callers that wait for a browser, at all nodes. Every node reports them.",
+    ),
     metric(
         Kind::Gauge,
         "casement_pool_longest_wait_seconds",
@@ -153,7 +159,7 @@ const POOLS: &[Metric] = &[
         "casement_pool_failed_starts",
         "starts",
         &[POOL],
-        "Shows the browser starts that failed since the last successful one.",
+        "Shows the browser starts of a node that failed since its last successful one.",
     ),
     metric(
         Kind::Counter,

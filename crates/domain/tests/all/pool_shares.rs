@@ -29,6 +29,11 @@ fn few(number: usize) -> u32 {
     u32::try_from(number).expect("few")
 }
 
+/// Returns ids that no site has at first.
+fn new_ids() -> impl Iterator<Item = BrowserId> {
+    (1000..).map(browser_id)
+}
+
 impl Sites {
     /// Makes sites of this capacity, idle and leased browsers each.
     fn of(sites: &[(Option<u32>, u32, u32)]) -> Self {
@@ -75,14 +80,13 @@ impl Sites {
     }
 
     /// Lets each node plan and act, one after the other. Returns whether any had something to do.
-    fn turn(&mut self, pool: &Pool) -> bool {
+    fn turn(&mut self, pool: &Pool, ids: &mut impl Iterator<Item = BrowserId>) -> bool {
         let mut acted = false;
         for own in self.0.keys().copied().collect::<Vec<_>>() {
             let steps = self.plan(pool, own);
             let site = self.0.get_mut(&own).expect("a site");
             // What was started at the last turn is ready.
-            let next = 1000 + few(site.idle.len()) * 1000;
-            site.idle.extend((0..site.warming).map(|n| browser_id(next + n)));
+            site.idle.extend(ids.by_ref().take(site.warming as usize));
             site.idle.retain(|id| !steps.discard.contains(id));
             acted |= site.warming > 0 || steps.start > 0 || !steps.discard.is_empty();
             site.warming = steps.start;
@@ -118,8 +122,8 @@ proptest! {
     fn what_every_node_does_comes_to_rest_with_each_at_its_share(size in 1_u32..30, sites in any_sites()) {
         let pool = pool(size).build();
         let mut sites = sites;
-        let mut turns = 0;
-        while sites.turn(&pool) {
+        let (mut turns, mut ids) = (0, new_ids());
+        while sites.turn(&pool, &mut ids) {
             turns += 1;
             prop_assert!(turns < 500, "it comes to no rest: {sites:?}");
         }
@@ -164,7 +168,7 @@ fn a_new_node_gets_its_share_of_a_full_pool_one_browser_after_the_other() {
         site.warming = 0;
         site.idle.push(browser_id(100 + moved));
     }
-    assert!(!sites.turn(&pool));
+    assert!(!sites.turn(&pool, &mut new_ids()));
 }
 
 #[test]

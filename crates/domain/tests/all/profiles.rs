@@ -398,8 +398,8 @@ async fn a_browser_of_a_pool_is_started_with_the_version_that_is_current_then() 
     row.config.shape.profile = Some(LoadedProfile { version: None, ..loaded(false) });
     world.pools.expect_lead().returning(|_, _, _| Ok(Some(casement_domain::pool::LeaderFence(1))));
     world.pools.expect_find_by_id().returning(move |_| Ok(Some(row.clone())));
-    world.pools.expect_observe().returning(|_| Ok(Observed::default()));
-    world.pools.expect_warm().times(1).returning(|browser, _, _| {
+    world.pools.expect_observe().returning(|_, _| Ok(Observed::default()));
+    world.pools.expect_warm().times(1).returning(|browser, _| {
         assert_eq!(browser.shape.profile, Some(LoadedProfile { version: Some(version(5)), ..loaded(false) }));
         Ok(casement_domain::Replaced::Yes)
     });

@@ -176,8 +176,10 @@ impl Sessions {
     /// # Errors
     /// Returns the error of the store; the next call does the rest.
     pub async fn drop_ended(&self) -> Result<(), StoreError> {
+        // Read before the rows: a session that is watched afterwards has not ended.
+        let watched = self.deps.activity.watched();
         let living = self.deps.sessions.of_node(self.deps.node).await?;
-        for id in self.deps.activity.watched() {
+        for id in watched {
             if living.iter().any(|session| session.id == id) {
                 continue;
             }
