@@ -89,10 +89,10 @@ async fn a_node_whose_session_or_browser_another_node_ends_is_notified() -> Test
         assert_eq!(owner.changes(&world).await?, expected);
     }
 
-    let (pool, fence) = world.pool(2).await?;
+    let (pool, _) = world.pool(2).await?;
     assert_eq!(owner.changes(&world).await?, [Change::Pool(pool.id)]);
-    world.ready(11, fence).await?;
-    world.ready(12, fence).await?;
+    world.ready(11).await?;
+    world.ready(12).await?;
     owner.changes(&world).await?;
     assert_eq!(world.pools.flush(pool.id, NOON).await?.len(), 2);
     assert_eq!(owner.changes(&world).await?, [Change::EndingBrowsers(node_id()), Change::Pool(pool.id)]);
