@@ -244,7 +244,7 @@ async fn after_a_failure_nothing_is_started_in_the_pause_and_then_one_at_a_time(
 }
 
 #[tokio::test]
-async fn a_success_and_a_lost_lead_clear_the_failures() {
+async fn a_success_and_the_end_of_the_pool_clear_the_failures() {
     let mut world = World::default();
     is_warming(&mut world);
     let mut starts = vec![Ok(Started::default()), Err(hung())];
@@ -261,6 +261,7 @@ async fn a_success_and_a_lost_lead_clear_the_failures() {
 
     let mut world = cannot_start(World::default());
     world.pools.expect_lead().returning(|_, _, _| Ok(None));
+    world.pools.expect_find_by_id().returning(|_| Ok(None));
     let casement = world.build();
     let _ = casement.filler.warm(pool_id(1), &launch()).await;
     casement.filler.look(pool_id(1)).await.expect("looked");

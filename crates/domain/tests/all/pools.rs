@@ -2,6 +2,7 @@
 
 use casement_domain::browser::{Browser, BrowserState};
 use casement_domain::field::FieldCode;
+use casement_domain::node::PeerNotice;
 use casement_domain::organization::{Limit, LimitExceeded};
 use casement_domain::pool::{
     BrowsersLeased, DeletePoolError, Growth, Pool, PoolCounts, PoolDeleted, PoolRequest, PoolStored, PoolUpdateRequest,
@@ -181,6 +182,16 @@ fn discarded(world: &mut World) -> Vec<BrowserId> {
 }
 
 /// The update stores that the browsers are ending, so that a failure in between leaves none of them to a lease.
+/// Expects that the other node is informed of its ending browsers once.
+fn informs_the_other_node(world: &mut World) {
+    world
+        .peers
+        .expect_inform()
+        .withf(|node, notice| (*node, *notice) == (other_node(), PeerNotice::Ended))
+        .times(1)
+        .returning(|_, _| Ok(()));
+}
+
 #[tokio::test]
 async fn an_update_ends_idle_browsers_at_once_only_on_request() {
     let mut world = World::default();
@@ -193,6 +204,7 @@ async fn an_update_ends_idle_browsers_at_once_only_on_request() {
         .times(1)
         .returning(move |_, _, _, _| Ok((PoolStored::Yes, discarded.clone())));
     world.pools.expect_counts().returning(|_| Ok(PoolCounts::default()));
+    informs_the_other_node(&mut world);
     world.expect_wakes(1);
     let update = PoolUpdateRequest { discard_all_idle: true, ..resized(4) };
     world.build().pools.update(&scope(), "warm", update).await.expect("changed");
@@ -209,6 +221,7 @@ async fn a_flush_ends_this_nodes_idle_browsers_and_leaves_others_to_their_nodes(
         .withf(|id, now| (*id, *now) == (pool_id(1), NOON))
         .times(1)
         .returning(move |_, _| Ok(discarded.clone()));
+    informs_the_other_node(&mut world);
     world.expect_wakes(1);
     assert!(world.build().pools.flush(&scope(), "warm").await.expect("flushed"));
 }

@@ -66,15 +66,6 @@ async fn a_browser_that_cannot_be_ended_keeps_its_row_for_the_housekeeping() {
 }
 
 #[tokio::test]
-async fn a_browser_of_another_node_is_left_to_that_node() {
-    let mut world = World::default();
-    let rows = world.keep_sessions([Session { node: other_node(), ..session(1) }]);
-    world.expect_close(session_id(1), EndReason::Deleted);
-    world.build().sessions.end(session_id(1), SessionEvent::Delete).await.expect("ended");
-    assert_eq!(rows.states(), [ended(EndReason::Deleted)]);
-}
-
-#[tokio::test]
 async fn a_session_that_is_refused_its_end_stays_as_it_is() {
     let mut world = World::default();
     let rows = world.keep_sessions([session(1)]);
