@@ -45,7 +45,23 @@ pub(crate) async fn object_within<T: DeserializeOwned>(
     payload: &mut Payload,
 ) -> Result<T, ApiError> {
     let body = json_within(max_bytes, request, payload).await?;
-    let (object, ignored) = json::read_with_ignored(&body, |fields| not_supported::check_fields(request, fields))?;
+    read_object(request, &body)
+}
+
+/// Reads a JSON body as [`object`] does, and also returns its bytes.
+///
+/// # Errors
+/// As [`object`].
+pub(crate) async fn object_with_bytes<T: DeserializeOwned>(
+    request: &HttpRequest,
+    payload: &mut Payload,
+) -> Result<(T, Bytes), ApiError> {
+    let body = json_within(MAX_JSON_BYTES, request, payload).await?;
+    Ok((read_object(request, &body)?, body))
+}
+
+fn read_object<T: DeserializeOwned>(request: &HttpRequest, body: &Bytes) -> Result<T, ApiError> {
+    let (object, ignored) = json::read_with_ignored(body, |fields| not_supported::check_fields(request, fields))?;
     ignored.note(request);
     Ok(object)
 }

@@ -20,7 +20,7 @@ use casement_domain::{
     invocation::Invocations,
     live_view::LiveDisplay,
     network::DeniedRequestLog,
-    node::{Nodes, OwnState},
+    node::{Nodes, OwnState, Placement},
     pool::{Leases, PeerRequests, Pools},
     process::Processes,
     profile::Profiles,
@@ -130,6 +130,8 @@ pub struct Services {
     pub node: NodeId,
     /// This node among the nodes of its database; `None`: other nodes do not reach it.
     pub cluster: Option<Cluster>,
+    /// Chooses the nodes of new sessions.
+    pub placement: Placement,
     /// What this node does on request of other nodes.
     pub peer_requests: PeerRequests,
     /// Authenticates API keys.

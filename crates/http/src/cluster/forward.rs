@@ -48,8 +48,8 @@ const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Destination {
     /// The owner of the session.
     pub(crate) node: NodeId,
-    /// The session.
-    pub(crate) session: SessionId,
+    /// The session; `None`: the request makes one.
+    pub(crate) session: Option<SessionId>,
     /// The authenticated key; `None`: the request has a token of the session.
     pub(crate) key: Option<ApiKeyId>,
     /// The path and query at the owner; `None`: those of the request.
@@ -172,11 +172,16 @@ fn message(request: &HttpRequest, body: RequestBody, to: &Destination) -> Result
         None => request.uri().path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
     };
     let is_upgrade = request.headers().contains_key(header::UPGRADE);
+    // The entrance reads the response to a body that it has read.
+    let is_read = matches!(body, RequestBody::Bytes(_)) && !is_upgrade;
     let mut message = Request::builder().method(request.method().as_str()).uri(path);
     for (name, value) in request.headers() {
         let is_upgrade_header = is_upgrade && [header::CONNECTION, header::UPGRADE].contains(name);
         let is_replaced = to.key.is_some() && [header::AUTHORIZATION, header::COOKIE].contains(name);
-        let is_dropped = HOP_BY_HOP.contains(name) || name == KEEP_ALIVE || name == header::CONTENT_LENGTH;
+        let is_dropped = (is_read && name == header::ACCEPT_ENCODING)
+            || HOP_BY_HOP.contains(name)
+            || name == KEEP_ALIVE
+            || name == header::CONTENT_LENGTH;
         if is_upgrade_header || !(is_dropped || is_replaced) {
             message = message.header(name.as_str(), value.as_bytes());
         }
@@ -242,7 +247,9 @@ impl Answered {
                 switched.append_header((name.as_str(), value.as_bytes()));
             }
         }
-        let (end, registered) = api.services.connections.register(to.session);
+        // Without a session the connection ends with the server alone.
+        let session = to.session.unwrap_or_else(|| SessionId::from_ulid(to.node.ulid()));
+        let (end, registered) = api.services.connections.register(session);
         let ending = Ending { session_end: end.boxed(), default_reason: CloseReason::NodeUnreachable };
         let backlog = request.conn_data::<SendBacklog>().cloned().unwrap_or_default();
         let counter = ByteCounter::open(CHANNEL, backlog, None);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use casement_domain::session::Sessions;
 use casement_domain::{
     field::FieldCode,
     pool::AcquireRequest,
@@ -46,6 +47,11 @@ pub(crate) enum Source {
 }
 
 impl BrowserOptions {
+    /// Returns the places of a new session; `None` for a lease of a pool.
+    pub(crate) fn places(&self, sessions: &Sessions) -> Option<u32> {
+        self.pool.is_none().then(|| sessions.places(None))
+    }
+
     /// Returns the request for the browser.
     ///
     /// # Errors

@@ -82,7 +82,16 @@ async fn connect(mut request: Request<ProjectKey>, protocol: Protocol) -> Answer
             }
             Ok(response)
         }
-        Target::Own(lifetime, options) => connect_own(request, protocol, &client, lifetime, *options).await,
+        Target::Own(lifetime, options) => {
+            if let Some(places) = options.places(&request.services().sessions)
+                && let Some(node) = request.place(places).await?
+            {
+                let api = request.shared_api();
+                let payload = request.take_payload()?;
+                return cluster::forward(&api, request.http(), payload, node).await;
+            }
+            connect_own(request, protocol, &client, lifetime, *options).await
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use actix_web::{
     FromRequest, HttpRequest, dev,
     http::header::HeaderMap,
-    web::{Data, Payload},
+    web::{Bytes, Data, Payload},
 };
 use casement_domain::{page::Page, session_operation::ByteStream};
 use futures_util::{FutureExt as _, future::LocalBoxFuture};
@@ -173,6 +173,14 @@ impl<C: Credential> Request<C> {
     /// See [`body::object`].
     pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
         body::object(&self.http, &mut self.payload).await
+    }
+
+    /// Reads the JSON body, and also returns its bytes.
+    ///
+    /// # Errors
+    /// See [`body::object`].
+    pub(crate) async fn json_with_bytes<T: DeserializeOwned>(&mut self) -> Result<(T, Bytes), ApiError> {
+        body::object_with_bytes(&self.http, &mut self.payload).await
     }
 
     /// Reads a JSON body of at most `max_bytes` bytes.

@@ -169,7 +169,13 @@ async fn admit_elsewhere(
         Identity::token(request, owner.project);
     }
     audit::begin(request).await?;
-    Ok(Admitted::Elsewhere(Destination { node: owner.node, session, key, path_and_query: None, lifetime: None }))
+    Ok(Admitted::Elsewhere(Destination {
+        node: owner.node,
+        session: Some(session),
+        key,
+        path_and_query: None,
+        lifetime: None,
+    }))
 }
 
 impl SessionAccess {

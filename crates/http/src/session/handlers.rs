@@ -4,7 +4,11 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use utoipa::IntoParams;
 
-use actix_web::http::StatusCode;
+use actix_web::{
+    body::{BoxBody, to_bytes_limited},
+    http::StatusCode,
+    web::Bytes,
+};
 use casement_domain::{
     StoreError,
     access::Scope,
@@ -20,6 +24,7 @@ use super::{
 };
 use crate::{
     answer::{self, Answer},
+    cluster::{self, Destination},
     error::ApiError,
     json::in_order,
     query::{DeletedParams, non_empty},
@@ -27,6 +32,9 @@ use crate::{
     state::Api,
     undelivered::UndeliveredSession,
 };
+
+/// The maximum size of the record of a new session, in bytes.
+const MAX_RECORD_BYTES: usize = 4 << 20;
 
 impl Api {
     /// Returns the present record of a session, for a caller with this scope.
@@ -53,7 +61,11 @@ impl Api {
 }
 
 pub(crate) async fn create_browser(mut request: Request<ProjectKey>) -> Answer {
-    let input = request.json::<CreateBrowser>().await?.into_request().map_err(in_order::<CreateBrowser>)?;
+    let (input, bytes) = request.json_with_bytes::<CreateBrowser>().await?;
+    let input = input.into_request().map_err(in_order::<CreateBrowser>)?;
+    if let Some(node) = request.place(request.services().sessions.places(input.memory.as_deref())).await? {
+        return create_elsewhere(&request, bytes, &node).await;
+    }
     let made = request.finish(|services, scope| async move {
         let made = services.sessions.create(&scope, input).await;
         made.map(|session| UndeliveredSession::new(session, &services))
@@ -63,6 +75,29 @@ pub(crate) async fn create_browser(mut request: Request<ProjectKey>) -> Answer {
     let location = format!("/browsers/{}", fresh.session().id);
     let body = request.api().session(request.scope(), fresh.session().clone()).await?;
     Ok(fresh.deliver(request.receipt(), answer::created(&location, &body)))
+}
+
+/// Has another node make the session. If its response does not reach the caller, the session is returned.
+async fn create_elsewhere(request: &Request<ProjectKey>, body: Bytes, node: &Destination) -> Answer {
+    let made = cluster::forward_bytes(request.api(), request.http(), body, node).await?;
+    if !made.status().is_success() {
+        return Ok(made);
+    }
+    let (head, body) = made.into_parts();
+    let unreadable = || ApiError::internal("the answer of another node cannot be read");
+    let body = to_bytes_limited(body, MAX_RECORD_BYTES).await.map_err(|_| unreadable())?.map_err(|_| unreadable())?;
+    let made: MadeSession = serde_json::from_slice(&body).map_err(|_| unreadable())?;
+    let id = made.session_id.parse().map_err(|_| unreadable())?;
+    let session = request.services().sessions.active(id).await?;
+    request.api().owners.note(&session);
+    let fresh = UndeliveredSession::new(session, request.services());
+    Ok(fresh.deliver(request.receipt(), head.set_body(BoxBody::new(body))))
+}
+
+/// The part of the record of a new session that names it.
+#[derive(Deserialize)]
+struct MadeSession {
+    session_id: String,
 }
 
 /// The filter of a list of sessions.

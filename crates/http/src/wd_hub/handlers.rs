@@ -41,7 +41,13 @@ pub(super) async fn create(_: HttpRequest, request: Result<Request<ProjectKey>, 
 async fn new_session(request: Result<Request<ProjectKey>, ApiError>) -> Answer {
     let mut request = request?;
     let body = body::read(&mut request.take_payload()?, MAX_NEW_SESSION_BYTES).await?;
-    let NewSession { options, body, downloads } = capabilities::read(&body)?;
+    let whole = body;
+    let NewSession { options, body, downloads } = capabilities::read(&whole)?;
+    if let Some(places) = options.places(&request.services().sessions)
+        && let Some(node) = request.place(places).await?
+    {
+        return cluster::forward_bytes(request.api(), request.http(), whole, &node).await;
+    }
     let started = start(&request, options).await?;
     let (api, receipt, session) = (request.shared_api(), request.receipt(), started.session().clone());
     let answered = match request.elsewhere(&session, Some(format!("/vm/{}/wd/session", session.id))) {

@@ -318,7 +318,7 @@ impl Server {
     }
 
     /// Returns the URL of the private database.
-    pub(super) fn database_url(&self) -> anyhow::Result<String> {
+    pub fn database_url(&self) -> anyhow::Result<String> {
         Ok(format!("postgresql://casement@/casement?host={}", self.database_socket()?))
     }
 

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::access::Scope;
 use crate::browser::{
-    BrowserEngine, BrowserRepository, EngineError, HandOut, Installation, Region, SpareBrowsers, Viewport,
+    BrowserEngine, BrowserRepository, EngineError, HandOut, Installation, Memory, Region, SpareBrowsers, Viewport,
 };
 use crate::clock::{Clock, FirstSeen, IdSource, MonotonicClock};
 use crate::extension::ExtensionRepository;
@@ -105,6 +105,15 @@ impl Sessions {
     /// Returns the other nodes.
     pub(crate) fn peers(&self) -> &dyn Peers {
         &*self.deps.peers
+    }
+
+    /// Returns the number of places that a session with this requested memory takes. A size that is not offered counts as
+    /// one place: its request is refused where it is parsed.
+    #[must_use]
+    pub fn places(&self, memory: Option<&str>) -> u32 {
+        let requested = memory.and_then(|text| Memory::parse(text).ok());
+        let reserved = requested.and_then(|requested| self.deps.installation.memory.reserve(requested).ok());
+        reserved.map_or(1, |reserved| reserved.places)
     }
 
     /// Returns what the operator sets for all browsers.

@@ -31,7 +31,7 @@ use casement_domain::{
     invocation::{InvocationDeps, Invocations, MockInvocationRepository},
     live_view::MockLiveDisplay,
     network::NoDeniedRequests,
-    node::{Epoch, MockNodeRepository, Nodes, OwnState},
+    node::{Epoch, MockNodeRepository, MockNodeRooms, Nodes, OwnState, Placement},
     pool::{Leases, MockPoolRepository, MockTicketNotifier, MockWaitQueue, PeerRequests, PoolDeps, Pools},
     process::{MockProcessMachine, Processes},
     profile::{
@@ -376,6 +376,8 @@ impl Ports {
         let (proxies, extensions) = (self.proxies(&common), self.extensions(&common));
         let profiles = common.profiles();
         let Common { clock, ids, sessions, connections, recorder, telemetry_destinations, api_keys, .. } = common;
+        let mut rooms = MockNodeRooms::new();
+        rooms.expect_rooms().returning(|_| Ok(Vec::new()));
         let stored_replays = ReplayArchive::new(
             Arc::new(self.stored_replays),
             Arc::new(self.videos),
@@ -398,6 +400,7 @@ impl Ports {
             access: Access::new(project_rows.clone()),
             projects: Projects::new(project_rows, clock.clone(), Arc::new(CountingIds::default())),
             pools: Pools::new(pool_deps.clone(), sessions.clone()),
+            placement: Placement::new(node_id(), Arc::new(rooms), clock.clone()),
             peer_requests: PeerRequests::new(Leases::new(pool_deps.clone(), sessions.clone())),
             leases: Leases::new(pool_deps, sessions.clone()),
             sessions,
