@@ -139,6 +139,11 @@ async fn a_wait_ends_with_a_browser_or_204() {
     ] {
         let turn = Arc::new(Semaphore::new(1));
         let mut ports = waiting(&turn, event);
+        ports.wait_queue.checkpoint();
+        ports.wait_queue.expect_take_now().returning(|_, _, _| Ok(ImmediateLease::Busy));
+        ports.wait_queue.expect_enter().times(1).returning(|_, _| Ok(QueueEntered::Yes(1)));
+        // A ticket that is gone enters again, unless the pool is gone.
+        ports.wait_queue.expect_enter().returning(|_, _| Ok(QueueEntered::PoolGone));
         ports.wait_queue.expect_outcome().times(1).return_once(|_| Ok(TicketOutcome::Waiting));
         let last = outcome.clone();
         ports.wait_queue.expect_outcome().return_once(move |_| Ok(last));

@@ -41,7 +41,7 @@ async fn nodes_are_listed_in_pages_for_keys_of_the_organization() {
     let expected = json!([{
         "id": node_id().to_string(), "host": "host", "state": "lost", "version": "1.2.3", "address": "127.0.0.1:8080",
         "epoch": 4, "labels": {"zone": "a"}, "max_sessions": 10, "memory_mib": 16384, "sessions": 2,
-        "idle_browsers": 1, "started_at": "2026-12-01T12:00:00Z", "heartbeat_at": "2026-12-01T12:00:00Z",
+        "idle_browsers": 1, "started_at": "2026-12-01T12:00:00.000000Z", "heartbeat_at": "2026-12-01T12:00:00.000000Z",
     }]);
     assert_eq!(reply.json(), expected);
     let invalid = api.get("/nodes?state=gone").await;
@@ -69,7 +69,10 @@ async fn a_drain_is_stored_and_shown_with_its_end() {
     let drained = TestApi::start(ports).post(&format!("{}/drain", one()), json!({"deadline_seconds": 60})).await;
     assert_eq!(drained.status, 200, "{drained}");
     let record = drained.json();
-    assert_eq!((&record["state"], &record["drain_ends_at"]), (&json!("draining"), &json!("2026-12-01T12:01:00Z")));
+    assert_eq!(
+        (&record["state"], &record["drain_ends_at"]),
+        (&json!("draining"), &json!("2026-12-01T12:01:00.000000Z"))
+    );
 }
 
 #[tokio::test]

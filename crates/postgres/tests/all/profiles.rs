@@ -324,7 +324,7 @@ async fn keys_of_versions_are_found_by_the_master_key_that_they_are_sealed_under
 async fn a_pool_holds_on_to_its_profile_and_follows_it() -> TestResult {
     let world = World::new().await?;
     let profiles = stored(&world).await?;
-    let mut pool = testing::pool(1).build();
+    let mut pool = testing::pool(2).build();
     let request = |n| Some(LoadedProfile { id: id(n), version: None, save_changes: false });
     pool.config.refresh_on_profile_update = true;
     pool.config.shape.profile = request(9);
