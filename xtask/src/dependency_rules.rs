@@ -221,6 +221,7 @@ const DOMAIN_MAY_USE: &[&str] = &[
     "base64",           // encodes API keys, one-time links and audit cursors
     "bytes",            // the chunks of streams into and out of a session
     "futures-core",     // the trait of these streams
+    "hkdf",             // derives keys from a secret
     "ipnet",            // parses networks in lists of hosts; it has no sockets
     "mockall",          // behind the feature `mocks`
     "parking_lot",      // a mutex without poisoning; it needs no runtime

@@ -1,7 +1,10 @@
 //! The options of a server's start.
 
+use std::fs;
+use std::io::Write as _;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::ensure;
@@ -78,4 +81,11 @@ pub(super) fn master_key() -> anyhow::Result<String> {
     let output = Command::new("sh").args(["-c", "head -c 32 /dev/urandom | base64"]).output()?;
     ensure!(output.status.success(), "no random key");
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// Writes the file of master keys, which only its owner may read.
+pub(super) fn write_master_key(data_dir: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let mut file = fs::OpenOptions::new();
+    let mut file = file.write(true).create_new(true).mode(0o600).open(data_dir.join("master-key"))?;
+    Ok(file.write_all(content)?)
 }

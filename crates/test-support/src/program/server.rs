@@ -1,9 +1,9 @@
 //! The program itself, in a directory and on a port of its own.
 
 use std::fs::{self, File, Permissions};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -22,7 +22,7 @@ use super::cluster::Door;
 use super::cluster_template;
 use super::http::{Answer, Request};
 use super::leftovers::{Process, processes_of, remains_in};
-use super::options::{Options, Place, StoreConnection};
+use super::options::{Options, Place, StoreConnection, write_master_key};
 use super::session::Session;
 use super::watchdog::Watchdog;
 use super::{peers, until};
@@ -39,13 +39,6 @@ const MAX_SHOWN_LINES: usize = 120;
 
 /// The lines of a program's standard output so far.
 type Lines = Arc<Mutex<Vec<String>>>;
-
-/// Writes the file of master keys, which only its owner may read.
-fn write_master_key(data_dir: &Path, content: &[u8]) -> anyhow::Result<()> {
-    let mut file = fs::OpenOptions::new();
-    let mut file = file.write(true).create_new(true).mode(0o600).open(data_dir.join("master-key"))?;
-    Ok(file.write_all(content)?)
-}
 
 /// A server that runs, or that has ended and can be restarted.
 pub struct Server {
