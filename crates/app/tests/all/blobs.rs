@@ -189,6 +189,8 @@ fn refusal(beside: Option<&Server>, variables: Vec<(String, String)>) -> anyhow:
     if let Some(server) = beside {
         let database = format!("postgresql://casement@/casement?host={}", server.database_socket()?);
         command.args(["--database-url", &database]);
+        fs::create_dir(folder.path().join("data"))?;
+        fs::copy(server.data_dir().join("master-key"), folder.path().join("data/master-key"))?;
     }
     let output = command.output()?;
     ensure!(output.status.code() == Some(1), "{}", output.status);
