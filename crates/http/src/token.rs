@@ -198,16 +198,16 @@ mod tests {
         let claims = URL_SAFE_NO_PAD.encode(format!(r#"{{"sub":"{}","scp":"drive","iat":1}}"#, session_id(1)));
         let signed = format!("{HEADER}.{claims}");
         let mac = tokens().mac.chain_update(&signed).finalize().into_bytes();
-        let said = SessionToken { session: session_id(1), permission: Permission::Drive, owner: None };
-        assert_eq!(tokens().verify(&format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac))), Ok(said));
+        let expected = SessionToken { session: session_id(1), permission: Permission::Drive, owner: None };
+        assert_eq!(tokens().verify(&format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac))), Ok(expected));
     }
 
     #[test]
     fn a_token_verifies_with_its_session_owner_and_permission() {
         for permission in [Permission::Drive, Permission::Interact, Permission::View] {
             let token = tokens().mint(session_id(1), owner(), permission, NOON);
-            let said = SessionToken { session: session_id(1), permission, owner: Some(owner()) };
-            assert_eq!(tokens().verify(&token), Ok(said));
+            let expected = SessionToken { session: session_id(1), permission, owner: Some(owner()) };
+            assert_eq!(tokens().verify(&token), Ok(expected));
         }
     }
 

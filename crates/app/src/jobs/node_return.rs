@@ -44,9 +44,9 @@ impl NodeReturn {
         // They have no row, so they cannot be distinguished from the browsers of ended sessions.
         self.spares.clear();
         let alive = self.engine.find_running().await?;
-        let kept = self.sessions.adopt(&alive).await?;
-        let strangers: Vec<_> = alive.into_iter().filter(|browser| !kept.contains(browser)).collect();
-        info!(%epoch, browsers = kept.len(), ended = strangers.len(), "this node serves again");
+        let retained = self.sessions.adopt(&alive).await?;
+        let strangers: Vec<_> = alive.into_iter().filter(|browser| !retained.contains(browser)).collect();
+        info!(%epoch, browsers = retained.len(), ended = strangers.len(), "this node serves again");
         tokio::spawn(end_each(self.engine.clone(), strangers));
         if let Some(cluster) = &self.cluster {
             cluster.begin_run(epoch);

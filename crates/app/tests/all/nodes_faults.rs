@@ -103,7 +103,7 @@ fn a_node_without_its_cable_for_a_minute_comes_back() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_node_drained_under_load_ends_nobodys_session() -> anyhow::Result<()> {
+fn a_node_drained_under_load_ends_no_session() -> anyhow::Result<()> {
     let (mut cluster, load) = loaded(None)?;
     until_leased(&load, SOME)?;
 

@@ -78,7 +78,7 @@ async fn what_cannot_be_read_is_reported_and_nothing_is_cleared() {
 }
 
 #[tokio::test]
-async fn what_is_held_for_the_sessions_of_a_lost_node_is_released_without_touching_a_browser() {
+async fn what_is_held_for_the_sessions_of_a_lost_node_is_released_without_its_browsers() {
     let state = SessionState::Ended(EndReason::NodeLost);
     let gone = Session { node: other_node(), state, ended_at: Some(NOON), ..session(1) };
     let mut world = World::default();

@@ -74,9 +74,9 @@ pub(super) async fn observe(
 /// The capacities of the nodes that take browsers.
 async fn capacities(connection: &mut AsyncPgConnection, own: NodeId) -> Result<BTreeMap<NodeId, u32>, CallError> {
     let seconds = Node::LOST_AFTER.whole_seconds();
-    let heard = sql::<Bool>(&format!("nodes.heartbeat_at > now() - interval '{seconds} seconds'"));
+    let seen = sql::<Bool>(&format!("nodes.heartbeat_at > now() - interval '{seconds} seconds'"));
     let serving = nodes::table.filter(nodes::state.eq(NodeState::Serving.as_str()));
-    let serving = serving.filter(nodes::id.eq(Column(own)).or(heard));
+    let serving = serving.filter(nodes::id.eq(Column(own)).or(seen));
     let rows: Vec<(Column<NodeId>, Option<Column<u32>>)> =
         serving.select((nodes::id, nodes::max_sessions)).load(connection).await?;
     let capacity = |(Column(node), capacity): (Column<NodeId>, Option<Column<u32>>)| {
