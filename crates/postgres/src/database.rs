@@ -17,10 +17,10 @@ use tracing::Instrument as _;
 
 use casement_domain::StoreError;
 
+use crate::decisions::Decisions;
 use crate::error::{CallError, Unreachable};
 use crate::idle_connection::IdleConnection;
 use crate::pipelined::{PipelinedConnection, PipelinedConnections, Slot};
-use crate::wait_queue::Decisions;
 
 /// How long a call waits for a free connection while no other call succeeds: then the database is unreachable.
 const WAIT_LIMIT: Duration = Duration::from_millis(1500);

@@ -20,6 +20,7 @@ use time::{Duration, OffsetDateTime};
 use crate::column::{Column, Stored};
 use crate::database::repository;
 use crate::error::BadRow;
+use crate::heartbeat::is_alive;
 use crate::notify::pg_notify;
 use crate::query::{all, count, counted};
 use crate::schema::{browsers, nodes, sessions};
@@ -136,13 +137,6 @@ impl Stored<StoredNode> for StoredRow {
 
 /// The channel on which nodes are notified of changes of their state. The payload is the id of the node.
 pub const NODES_CHANNEL: &str = "casement_nodes";
-
-/// Whether a node sent a heartbeat recently. Heartbeats are written and compared with the database's clock, which all
-/// nodes share.
-pub(crate) fn is_alive() -> SqlLiteral<Bool> {
-    let seconds = Node::LOST_AFTER.whole_seconds();
-    sql(&format!("nodes.heartbeat_at > now() - interval '{seconds} seconds'"))
-}
 
 fn is_silent() -> SqlLiteral<Bool> {
     let seconds = Node::LOST_AFTER.whole_seconds();

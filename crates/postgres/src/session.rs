@@ -27,12 +27,12 @@ use crate::browser::BrowserRow;
 use crate::changes::{Change, report};
 use crate::column::{Column, Stored, row};
 use crate::database::Database;
+use crate::decisions::Decided;
 use crate::error::{BadRow, CallError, if_violated};
 use crate::query::{self, contains, counted};
 use crate::schema::{browser_pools, browsers, session_ignored_fields, sessions};
 use crate::shape::shape_columns;
 use crate::telemetry::export_from_now;
-use crate::wait_queue::Decided;
 use crate::{invocation, organization, project, usage, wait_queue};
 
 shape_columns!(ShapeColumns, sessions);

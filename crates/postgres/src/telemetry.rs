@@ -20,7 +20,7 @@ use ulid::Ulid;
 use crate::column::{Column, Stored as _};
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
-use crate::node::is_alive;
+use crate::heartbeat::is_alive;
 use crate::partitions::{self, Partitioned};
 use crate::schema::{nodes, sessions, telemetry_counts, telemetry_exports};
 use crate::storage::{self, Kind, StorageLedger};

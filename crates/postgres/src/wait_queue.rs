@@ -11,7 +11,6 @@
 //! A browser of a node that drains, or that sent no heartbeat for [`Node::LEASED_WITHIN`], is not leased, except that a
 //! node does not count its own silence.
 
-mod decisions;
 mod statements;
 
 use std::time::{Duration, Instant};
@@ -35,12 +34,11 @@ use time::OffsetDateTime;
 use crate::audit::{AuditRow, PgAudit};
 use crate::column::{Column, Stored};
 use crate::database::Database;
+use crate::decisions::Decided;
 use crate::error::CallError;
 use crate::query::{all, count};
 use crate::schema::{browser_pools, browsers, pool_waiters};
 use crate::session::{self, SessionRow};
-pub use decisions::Decided;
-pub(crate) use decisions::Decisions;
 use statements::{GrantTicket, LeaseIdleBrowser, LeaseKnownBrowser, LeaseTarget, pg_advisory_xact_lock};
 
 /// The maximum time between making an audit record and sending the statement that stores it. Exports wait as long for
@@ -51,12 +49,6 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
 /// forward.
 const FORGET: &str =
     "DELETE FROM pool_waiters WHERE node_id = $1 AND outcome IS NULL AND expires_at < now() - interval '7 days'";
-
-/// The channel on which a node is notified of decided tickets. The payload is the id of a ticket.
-#[must_use]
-pub fn node_channel(node: NodeId) -> String {
-    format!("casement_node_{node}")
-}
 
 /// The wait queue in PostgreSQL.
 #[derive(Clone, Debug)]

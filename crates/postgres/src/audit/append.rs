@@ -193,7 +193,7 @@ impl QueryFragment<Pg> for Begin {
 
 /// Makes records of abandoned audit intents, at the time `$4` with the status `$5`: those of node `$1` from other runs
 /// than `$2`, and those of nodes without a heartbeat for `$3` seconds, by the database's clock as in
-/// [`is_alive`](crate::node::is_alive).
+/// [`is_alive`](crate::heartbeat::is_alive).
 pub(super) const RECOVER: &str = concat!(
     "WITH left_behind AS (
          DELETE FROM audit_records_pending

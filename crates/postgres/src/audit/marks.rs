@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 
 use crate::column::Column;
 use crate::error::CallError;
-use crate::node::is_alive;
+use crate::heartbeat::is_alive;
 use crate::schema::{audit_records_complete as complete, audit_records_marks as marks, nodes};
 
 /// The time for which a mark is recent, in seconds. Statements end within ten seconds, and a node is ignored after

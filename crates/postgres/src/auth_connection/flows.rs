@@ -16,7 +16,7 @@ use super::row::FlowRow;
 use crate::column::{Column, Stored};
 use crate::credential;
 use crate::error::CallError;
-use crate::node::is_alive;
+use crate::heartbeat::is_alive;
 use crate::notify::pg_notify;
 use crate::query::{all, find, is_there};
 use crate::schema::{auth_connections, auth_flows, browsers, nodes, profiles, sessions};

@@ -12,8 +12,13 @@ use casement_domain::{NodeId, StoreError, TicketId};
 use diesel::sql_types::{Array, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
-use super::node_channel;
 use crate::database::Database;
+
+/// The channel on which a node is notified of decided tickets. The payload is the id of a ticket.
+#[must_use]
+pub fn node_channel(node: NodeId) -> String {
+    format!("casement_node_{node}")
+}
 
 /// A decided ticket with the node of its waiter.
 pub type Decided = (NodeId, TicketId);
