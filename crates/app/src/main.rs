@@ -133,12 +133,12 @@ async fn run(command: Command, traces: Option<RecordedTraces>) -> anyhow::Result
         Command::Serve(settings) => Box::pin(serve::run(*settings, traces)).await,
         Command::Keys(command) => keys::run(command).await,
         Command::Secrets(command) => secrets::run(command).await,
-        Command::Blobs(BlobsCommand::Move(settings)) => blobs_move::run(settings).await,
+        Command::Blobs(BlobsCommand::Move(settings)) => Box::pin(blobs_move::run(settings)).await,
         Command::Doctor(settings) => doctor::run(settings).await,
         Command::Stop(settings) => stop::run(settings).await,
         Command::Drain(settings) => node_drain::run(settings).await,
-        Command::Backup(settings) => backup::create(settings).await,
-        Command::Restore(settings) => backup::restore(settings).await,
+        Command::Backup(settings) => Box::pin(backup::create(settings)).await,
+        Command::Restore(settings) => Box::pin(backup::restore(settings)).await,
         Command::Openapi { operations, metrics } => {
             let text = match (operations, metrics) {
                 (true, _) => casement_http::operations_page(),

@@ -45,6 +45,7 @@ pub enum BlobPlace {
 
 /// An opened store.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a process has one")]
 pub enum Blobs {
     /// A directory of this machine.
     Local(LocalBlobs),

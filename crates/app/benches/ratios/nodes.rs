@@ -12,7 +12,7 @@ use casement_domain::name::LabelName;
 use casement_domain::node::{Node, NodeRepository as _};
 use casement_domain::organization::{FirstStart, OrganizationRepository as _, User};
 use casement_domain::pool::{
-    Generation, ImmediateLease, LeaseRequest, PoolFiller, PoolRepository as _, PoolStored, WaitQueue as _,
+    Generation, ImmediateLease, LeaseRequest, PoolRepository as _, PoolStored, WaitQueue as _,
 };
 use casement_domain::session::Tags;
 use casement_domain::testing::{self, NOON};
@@ -147,7 +147,6 @@ impl Stock {
         let (pools, pool) = (PgPools::new(database.clone()), testing::pool(1).build());
         let stored = pools.create(testing::organization_id(), &pool, 100).await?;
         ensure!(stored == PoolStored::Yes, "{stored:?}");
-        let fence = pools.lead(pool.id, ids[0], PoolFiller::LEAD).await?.context("no lead")?;
         let browser = Browser {
             id: testing::browser_id(1),
             node: ids[0],
@@ -157,7 +156,7 @@ impl Stock {
             session: None,
             created_at: NOON,
         };
-        let _warmed = pools.warm(&browser, fence, Generation::default()).await?;
+        let _warmed = pools.warm(&browser, Generation::default()).await?;
         let _ready = pools.ready(browser.id, NOON).await?;
         database.close();
         let stock = Self { cluster, nodes: ids, programs: Binaries::newest()?.dir };

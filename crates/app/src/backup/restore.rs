@@ -48,7 +48,7 @@ pub(crate) async fn run(settings: RestoreSettings) -> anyhow::Result<()> {
 
     let data_dir = DataDir::take_for_restore(path)?;
     clear(&data_dir).await?;
-    match backup.restore(&data_dir, elsewhere).await {
+    match Box::pin(backup.restore(&data_dir, elsewhere)).await {
         Ok(migrations) => {
             data_dir.finish_restore()?;
             backup.summarize(data_dir.path(), migrations)
@@ -150,7 +150,7 @@ impl Backup {
             Some(database) => database,
             None => Database::private(data_dir.path()).await?,
         };
-        let migrations = until_interrupted(async {
+        let migrations = until_interrupted(Box::pin(async {
             self.secrets.write(data_dir.path())?;
             let blobs = blob_store::open(&self.blob_settings, data_dir.path())?;
             self.restore_blobs(&blobs).await?;
@@ -159,7 +159,7 @@ impl Backup {
             let migrations = migrate(&database.config).await.context("cannot bring the database schema up to date")?;
             record(&blobs, &database.config).await?;
             Ok(migrations)
-        })
+        }))
         .await?;
         if let Some(cluster) = database.private {
             cluster.stop().await?;

@@ -168,7 +168,8 @@ fn a_key_of_another_project_finds_nothing_and_learns_nothing() -> anyhow::Result
             // The key of a project has no access to resources of the organization.
             let of_organization =
                 path.starts_with("/audit-logs/") || (path.starts_with("/telemetry/destinations") && method != "GET");
-            let refusal = if path.starts_with("/org/") || of_organization { 403 } else { 404 };
+            let refusal =
+                if path.starts_with("/org/") || path.starts_with("/nodes/") || of_organization { 403 } else { 404 };
             assert_eq!(found.status, refusal, "{method} {path} {there}: {}", found.text());
             assert_eq!(comparable(&found, there), comparable(&unknown, not_there), "{method} {path} {there}");
         }

@@ -66,8 +66,11 @@ pub struct PoolFiller {
     lost: Arc<Mutex<FirstSeen<BrowserId>>>,
     growth_clocks: Arc<Mutex<HashMap<PoolId, GrowthClock>>>,
     /// The work of other nodes that they were informed of. The same work is not reported twice.
-    informed: Arc<Mutex<HashMap<PoolId, Vec<(NodeId, u32)>>>>,
+    informed: Arc<Mutex<HashMap<PoolId, NodeWork>>>,
 }
+
+/// The number of browsers that other nodes have to start or to end.
+type NodeWork = Vec<(NodeId, u32)>;
 
 /// The growth of a pool on the monotonic clock: the stored growth, and the moment from which it counts.
 #[derive(Clone, Copy, Debug)]

@@ -117,17 +117,20 @@ impl TryFrom<HandOutAnswer> for PeerHandOut {
 /// The error of a call whose connection is made already.
 enum Failed {
     /// Nothing of the call was sent.
-    Unsent(Request<Full<Bytes>>),
+    Unsent(Box<Request<Full<Bytes>>>),
     /// The node may have carried it out.
     Unclear,
     Refused(String),
 }
 
+/// The idle connections to a node.
+type Idle = Vec<Connected<Full<Bytes>>>;
+
 /// Calls other nodes. Clones share the connections.
 #[derive(Clone)]
 pub struct NodeCalls {
     cluster: Cluster,
-    idle: Arc<Mutex<HashMap<NodeId, Vec<Connected<Full<Bytes>>>>>>,
+    idle: Arc<Mutex<HashMap<NodeId, Idle>>>,
 }
 
 impl NodeCalls {
@@ -159,7 +162,7 @@ impl NodeCalls {
                 };
                 match self.exchange(connected, message).await {
                     Ok(bytes) => return serde_json::from_slice(&bytes).map_err(|_| PeerError::Unclear(node)),
-                    Err(Failed::Unsent(unsent)) if !is_new => message = unsent,
+                    Err(Failed::Unsent(unsent)) if !is_new => message = *unsent,
                     Err(Failed::Unsent(_)) => return Err(PeerError::Unreachable(node)),
                     Err(Failed::Unclear) => return Err(PeerError::Unclear(node)),
                     Err(Failed::Refused(reason)) => return Err(PeerError::Refused { node, reason }),
@@ -175,13 +178,15 @@ impl NodeCalls {
         mut message: Request<Full<Bytes>>,
     ) -> Result<Bytes, Failed> {
         if connected.sender.ready().await.is_err() {
-            return Err(Failed::Unsent(message));
+            return Err(Failed::Unsent(Box::new(message)));
         }
         let named = target(connected.node, connected.epoch).parse().map_err(|_| Failed::Unclear)?;
         message.headers_mut().insert(TARGET, named);
         let response = match connected.sender.try_send_request(message).await {
             Ok(response) => response,
-            Err(mut failed) => return Err(failed.take_message().map_or(Failed::Unclear, Failed::Unsent)),
+            Err(mut failed) => {
+                return Err(failed.take_message().map_or(Failed::Unclear, |unsent| Failed::Unsent(Box::new(unsent))));
+            }
         };
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;

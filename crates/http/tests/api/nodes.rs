@@ -97,8 +97,8 @@ async fn a_lost_node_is_neither_drained_nor_resumed_and_an_unknown_one_is_not_fo
 #[tokio::test]
 async fn a_node_without_contact_to_the_store_answers_for_no_session() {
     let clock = Arc::new(FixedClock::default());
-    let mut ports = Ports::default();
-    ports.own = Some(OwnState::new(node_id(), Epoch(4), clock.clone()));
+    let own = OwnState::new(node_id(), Epoch(4), clock.clone());
+    let mut ports = Ports { own: Some(own), ..Ports::default() };
     ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
     ports.computer.expect_read_clipboard().times(1).returning(|_| Ok("text".to_owned()));
     let active = (SessionState::Active, Some(browser_id(1)));

@@ -171,8 +171,9 @@ impl Network {
             static NEXT: AtomicU16 = AtomicU16::new(1);
             let low = NEXT.fetch_add(16, Ordering::Relaxed).to_be_bytes()[1];
             let host = |n: u8| Host { ip: [127, 128 + high, middle, low.wrapping_add(n)].into(), namespace: None };
-            network.hub = host(0);
-            network.nodes = (1..).map(host).take(nodes).collect();
+            let mut hosts = (0..).map(host);
+            network.hub = hosts.next().unwrap_or_else(|| Host::at(Ipv4Addr::LOCALHOST));
+            network.nodes = hosts.take(nodes).collect();
         }
         network.slow.resize_with(nodes, || None);
         Ok(network)
