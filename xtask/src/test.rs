@@ -107,7 +107,7 @@ pub(crate) fn run_recording(options: &Options, folder: Option<&Path>) -> Result<
     let mut cargo = cargo_test(options);
     cargo.arg("--").args(&options.filter);
     if options.shown {
-        cargo.arg("--nocapture");
+        cargo.args(["--nocapture", "--include-ignored"]);
     }
     cargo.envs(options.variables.iter().map(|(name, value)| (name, value)));
     cargo.env("CASEMENT_TEST_CLIENTS", clients);
