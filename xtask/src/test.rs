@@ -107,7 +107,7 @@ pub(crate) fn run_recording(options: &Options, folder: Option<&Path>) -> Result<
     let mut cargo = cargo_test(options);
     cargo.arg("--").args(&options.filter);
     if options.shown {
-        cargo.args(["--nocapture", "--include-ignored"]);
+        cargo.arg("--nocapture");
     }
     cargo.envs(options.variables.iter().map(|(name, value)| (name, value)));
     cargo.env("CASEMENT_TEST_CLIENTS", clients);
@@ -138,6 +138,10 @@ fn cargo_test(options: &Options) -> Command {
     }
     for package in &options.package {
         cargo.args(["--package", package]);
+    }
+    if options.shown {
+        // The tests with faults of hosts.
+        cargo.args(["--features", "casement/faults"]);
     }
     cargo
 }

@@ -60,8 +60,11 @@ mod all {
     mod network;
     mod node_client;
     mod nodes;
+    #[cfg(feature = "faults")]
     mod nodes_faults;
+    #[cfg(feature = "faults")]
     mod nodes_set_up;
+    #[cfg(feature = "faults")]
     mod nodes_versions;
     mod openapi;
     mod organization;

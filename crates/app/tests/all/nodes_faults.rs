@@ -49,7 +49,6 @@ pub(super) fn assert_consistent(cluster: &mut Cluster, load: Load, what: &str) -
 }
 
 #[test]
-#[ignore = "takes minutes on three hosts; run with --include-ignored"]
 fn a_node_killed_under_load_costs_only_its_own_sessions() -> anyhow::Result<()> {
     let (mut cluster, load) = loaded(None)?;
     thread::sleep(BEFORE);
@@ -74,7 +73,6 @@ fn a_node_killed_under_load_costs_only_its_own_sessions() -> anyhow::Result<()> 
 }
 
 #[test]
-#[ignore = "takes minutes on three hosts; run with --include-ignored"]
 fn a_node_that_was_stopped_for_a_minute_ends_what_it_lost() -> anyhow::Result<()> {
     let (mut cluster, load) = loaded(None)?;
     let session = cluster.nodes()[1].headless()?;
@@ -95,7 +93,6 @@ fn a_node_that_was_stopped_for_a_minute_ends_what_it_lost() -> anyhow::Result<()
 }
 
 #[test]
-#[ignore = "takes minutes on three hosts; run with --include-ignored"]
 fn a_node_without_its_cable_for_a_minute_comes_back() -> anyhow::Result<()> {
     let (mut cluster, load) = loaded(None)?;
     cluster.cause(Fault::Unplug(2))?;
@@ -106,7 +103,6 @@ fn a_node_without_its_cable_for_a_minute_comes_back() -> anyhow::Result<()> {
 }
 
 #[test]
-#[ignore = "takes minutes on three hosts; run with --include-ignored"]
 fn a_node_drained_under_load_ends_no_session() -> anyhow::Result<()> {
     let (mut cluster, load) = loaded(None)?;
     until_leased(&load, SOME)?;
@@ -127,7 +123,6 @@ fn a_node_drained_under_load_ends_no_session() -> anyhow::Result<()> {
 }
 
 #[test]
-#[ignore = "takes minutes on three hosts; run with --include-ignored"]
 fn a_minute_without_database_loses_no_node_and_no_session() -> anyhow::Result<()> {
     let (mut cluster, load) = loaded(None)?;
     let session = cluster.nodes()[1].headless()?;
@@ -153,7 +148,6 @@ const MINUTES: u64 = 3;
 const SEED: u64 = 21;
 
 #[test]
-#[ignore = "takes minutes on three hosts; run with --include-ignored"]
 fn random_faults_leave_everything_consistent() -> anyhow::Result<()> {
     let of_variable = |name: &str, or: u64| std::env::var(name).ok().map_or(Ok(or), |text| text.parse());
     let minutes = of_variable("CASEMENT_TEST_CHAOS_MINUTES", MINUTES)?;

@@ -11,7 +11,6 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const DELAY: Duration = Duration::from_millis(100);
 
 #[test]
-#[ignore = "takes minutes on three hosts; run with --include-ignored"]
 fn nodes_on_hosts_of_their_own_serve_one_organization_and_survive_each_fault() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let options = ClusterOptions { nodes: 3, pages: Some(&pages), ..ClusterOptions::default() };
@@ -58,7 +57,6 @@ fn nodes_on_hosts_of_their_own_serve_one_organization_and_survive_each_fault() -
 }
 
 #[test]
-#[ignore = "takes minutes on three hosts; run with --include-ignored"]
 fn sessions_of_a_killed_node_end_as_lost_within_a_minute() -> anyhow::Result<()> {
     let mut cluster = Cluster::start(ClusterOptions { nodes: 2, ..ClusterOptions::default() })?;
     let session = cluster.nodes()[1].headless()?;

@@ -8,7 +8,6 @@ use super::nodes_faults::{SOME, assert_consistent, loaded, until_leased};
 const OLDER: &str = "CASEMENT_TEST_OLDER_PROGRAM";
 
 #[test]
-#[ignore = "takes minutes on three hosts; run with --include-ignored"]
 fn nodes_are_replaced_by_a_new_version_one_by_one_under_load() -> anyhow::Result<()> {
     let older = std::env::var_os(OLDER).map(PathBuf::from);
     let (mut cluster, load) = loaded(older.as_deref())?;
