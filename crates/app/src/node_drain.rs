@@ -21,8 +21,8 @@ const NO_DEADLINE: u32 = u32::MAX;
 const BEGUN: &str = "draining";
 const DRAINED: &str = "drained";
 
-/// The interval at which the state of the node is checked.
-const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// The maximum time in which the heartbeat reads that the node drains.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause before a drain that could not be stored is tried again.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
@@ -94,19 +94,24 @@ impl NodeDrain {
 
     /// Stores that this node drains, and waits until it has read it.
     async fn begin(&self, deadline: Option<time::Duration>) -> anyhow::Result<()> {
+        let mut changes = self.waker.changes();
         self.nodes.drain_own(self.own.id(), deadline).await?;
-        while self.own.state() == NodeState::Serving {
-            self.waker.read_soon();
-            tokio::time::sleep(CHECK_INTERVAL).await;
-        }
-        Ok(())
+        self.waker.read_soon();
+        let begun = async {
+            while self.own.state() == NodeState::Serving {
+                changes.next().await;
+            }
+        };
+        let begun = tokio::time::timeout(BEGIN_TIMEOUT, begun).await;
+        begun.context("the node did not begin to drain: the database is away, or the node was told to serve again")
     }
 
     async fn drained(&self) -> anyhow::Result<()> {
+        let mut changes = self.waker.changes();
         loop {
             match self.own.state() {
                 NodeState::Drained => return Ok(()),
-                NodeState::Draining => tokio::time::sleep(CHECK_INTERVAL).await,
+                NodeState::Draining => changes.next().await,
                 NodeState::Serving => bail!("the node was told to serve again before it was drained"),
             }
         }

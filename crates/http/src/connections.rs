@@ -21,6 +21,9 @@ struct Entry {
     connections: usize,
 }
 
+/// The header of the response with the id of the session that a connection has made.
+pub(crate) const SESSION_HEADER: &str = "x-casement-session-id";
+
 /// The open connections of this server. Clones share one registry.
 #[derive(Clone, Default)]
 pub struct ConnectionRegistry(Arc<Mutex<Inner>>);

@@ -10,7 +10,7 @@ use casement_domain::session::Sessions;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use super::{AppJobs, Job, NodeWaker, Spares};
+use super::{AppJobs, Job, NodeWaker, Spares, StateChanges};
 
 pub(crate) struct Drain {
     pub(crate) own: OwnState,
@@ -20,6 +20,7 @@ pub(crate) struct Drain {
     pub(crate) spares: Spares,
     pub(crate) apps: AppJobs,
     pub(crate) waker: NodeWaker,
+    pub(crate) changes: StateChanges,
     /// The time that a drain without a deadline gives sessions; `None`: until they end by themselves.
     pub(crate) default_deadline: Option<time::Duration>,
     /// Whether spares are missing because of the drain.
@@ -37,7 +38,7 @@ impl Job for Drain {
     }
 
     async fn wait_until_due(&mut self) {
-        self.waker.changed().await;
+        self.changes.next().await;
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {

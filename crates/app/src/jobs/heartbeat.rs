@@ -6,20 +6,26 @@ use std::time::Duration;
 use async_trait::async_trait;
 use casement_domain::MonotonicClock as _;
 use casement_domain::node::{Node, NodeRepository, OwnState};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{Job, NodeReturn};
 use crate::system::System;
 
-/// Wakes the jobs about the state of this node. Clones share it.
-#[derive(Clone, Default)]
+/// Informs about the state of this node. Clones share it.
+#[derive(Clone)]
 pub(crate) struct NodeWaker {
     /// The stored state of this node may have changed.
     stored: Arc<Notify>,
     /// The heartbeat has read another state.
-    read: Arc<Notify>,
+    read: watch::Sender<()>,
+}
+
+impl Default for NodeWaker {
+    fn default() -> Self {
+        Self { stored: Arc::default(), read: watch::Sender::new(()) }
+    }
 }
 
 impl NodeWaker {
@@ -28,9 +34,22 @@ impl NodeWaker {
         self.stored.notify_one();
     }
 
-    /// Resolves when the heartbeat has read another state.
-    pub(crate) async fn changed(&self) {
-        self.read.notified().await;
+    /// Returns the receiver of the changes that the heartbeat reads from now on.
+    pub(crate) fn changes(&self) -> StateChanges {
+        StateChanges(self.read.subscribe())
+    }
+}
+
+/// Receives the changes of the state of this node.
+pub(crate) struct StateChanges(watch::Receiver<()>);
+
+impl StateChanges {
+    /// Resolves when the heartbeat has read another state since the last call. Cancel safe.
+    pub(crate) async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The heartbeat has ended, so nothing changes any more.
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -62,14 +81,14 @@ impl Job for Heartbeat {
                 self.own.confirm(heartbeat, sent_at);
                 if heartbeat.state != before {
                     info!(state = heartbeat.state.as_str(), "the state of this node has changed");
-                    self.waker.read.notify_one();
+                    self.waker.read.send_replace(());
                 }
             }
             None => {
                 self.own.lose();
                 warn!("other nodes have ended the sessions of this one while it was away");
                 self.node_return.run().await?;
-                self.waker.read.notify_one();
+                self.waker.read.send_replace(());
             }
         }
         Ok(())

@@ -51,7 +51,7 @@ pub(crate) use changes::ChangeHandler;
 pub(crate) use disk_watch::DiskJob;
 pub(crate) use drain::Drain;
 pub(crate) use extension_cleanup::ExtensionCleanup;
-pub(crate) use heartbeat::{Heartbeat, NodeWaker};
+pub(crate) use heartbeat::{Heartbeat, NodeWaker, StateChanges};
 pub(crate) use idle_sessions::IdleSessions;
 pub(crate) use late_invocations::LateInvocations;
 pub(crate) use logins::{AuthChanges, AuthNotifications, LoginChecks, LoginFlows, LoginRetention};

@@ -134,6 +134,7 @@ impl Jobs<'_> {
             spares: spares.clone(),
             apps,
             waker: node_waker.clone(),
+            changes: node_waker.changes(),
             default_deadline: self.settings.node.drain_deadline(),
             ended_spares: false,
         });

@@ -6,7 +6,9 @@ mod record;
 mod trail;
 
 pub use self::record::write_line;
-pub(crate) use self::trail::{Audited, Identity, TrustedProxies, begin, caller_ip, prepared_record, request_id};
+pub(crate) use self::trail::{
+    Audited, Identity, TrustedProxies, begin, caller_ip, may_change, prepared_record, request_id,
+};
 use self::{
     handlers::{AuditPageParams, AuditParams, ExportParams},
     record::AuditRecordBody,

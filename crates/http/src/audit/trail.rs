@@ -195,7 +195,7 @@ pub(crate) async fn begin(request: &HttpRequest) -> Result<(), ApiError> {
 
 /// Returns whether a call may change something: by its method, or because it opens a WebSocket to a session or sends a
 /// request through a session's browser.
-fn may_change(request: &HttpRequest) -> bool {
+pub(crate) fn may_change(request: &HttpRequest) -> bool {
     !is_reading(request.method())
         || request.headers().contains_key(header::UPGRADE)
         || request.match_pattern().is_some_and(|route| route.ends_with("/curl/raw"))

@@ -17,7 +17,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use super::connections::{Connected, NodeConnections};
 
 /// The body of a request: what a client sends, or bytes in memory.
-pub(super) enum RequestBody {
+pub(crate) enum RequestBody {
     Client { payload: Payload, length: Option<u64> },
     Bytes(Bytes),
 }

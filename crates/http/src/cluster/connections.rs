@@ -1,7 +1,6 @@
-//! Connections to other nodes. Each worker has its own, and uses each for one request at a time.
+//! Connections to other nodes. Each serves one request at a time.
 
 use std::{
-    cell::RefCell,
     collections::HashMap,
     error::Error,
     io,
@@ -19,6 +18,7 @@ use hyper::{
     client::conn::http1::{self, SendRequest},
 };
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::{net::TcpStream, task::JoinHandle, time::timeout};
 use tokio_rustls::{
     TlsConnector,
@@ -36,7 +36,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
 const ENDPOINT_TIME: Duration = Duration::from_secs(2);
 /// The maximum idle time of a connection; shorter than the server's.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The maximum number of idle connections of a worker to each node.
+/// The maximum number of idle connections to each node.
 const MAX_IDLE: usize = 32;
 /// The time in which an idle connection must be ready for a request.
 const READY_TIMEOUT: Duration = Duration::from_millis(50);
@@ -69,7 +69,7 @@ pub(super) struct Endpoint {
 }
 
 /// A connection to a run of a node, for requests with bodies `B`.
-pub(super) struct Connected<B = RequestBody> {
+pub(crate) struct Connected<B = RequestBody> {
     pub(super) sender: SendRequest<B>,
     pub(super) epoch: Epoch,
     pub(super) node: NodeId,
@@ -77,15 +77,23 @@ pub(super) struct Connected<B = RequestBody> {
     _connection: AbortOnDropHandle<()>,
 }
 
-/// The idle connections of a worker.
-#[derive(Default)]
-pub(crate) struct NodeConnections(RefCell<HashMap<NodeId, Vec<Connected>>>);
+/// Idle connections, for requests with bodies `B`.
+pub(crate) struct IdleConnections<B>(Mutex<HashMap<NodeId, Vec<Connected<B>>>>);
 
-impl NodeConnections {
-    /// Returns an idle connection to the node that is ready; `None` if there is none.
-    pub(super) async fn idle(&self, node: NodeId) -> Option<Connected> {
+/// The idle connections of a worker, for the requests of its clients.
+pub(crate) type NodeConnections = IdleConnections<RequestBody>;
+
+impl<B> Default for IdleConnections<B> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<B> IdleConnections<B> {
+    /// Takes an idle connection to the node that is ready; `None` if there is none.
+    pub(super) async fn take(&self, node: NodeId) -> Option<Connected<B>> {
         loop {
-            let mut connected = self.0.borrow_mut().get_mut(&node)?.pop()?;
+            let mut connected = self.0.lock().get_mut(&node)?.pop()?;
             let fresh = connected.idle_since.elapsed() < IDLE_TIMEOUT;
             if fresh && matches!(timeout(READY_TIMEOUT, connected.sender.ready()).await, Ok(Ok(()))) {
                 return Some(connected);
@@ -94,9 +102,9 @@ impl NodeConnections {
     }
 
     /// Keeps a connection for the next request.
-    pub(super) fn give_back(&self, mut connected: Connected) {
+    pub(super) fn give_back(&self, mut connected: Connected<B>) {
         connected.idle_since = Instant::now();
-        let mut all = self.0.borrow_mut();
+        let mut all = self.0.lock();
         let idle = all.entry(connected.node).or_default();
         if idle.len() < MAX_IDLE {
             idle.push(connected);

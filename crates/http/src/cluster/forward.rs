@@ -15,12 +15,15 @@ use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 
 use super::{
-    Cluster, Lifetime, NodeConnections,
+    Lifetime, NodeConnections,
     body::{RequestBody, ResponseBody},
     connections::{Connected, DialError},
-    headers::{KEY, LIFETIME, TARGET, target},
+    headers::{KEY, LIFETIME},
+    send::{SendError, send},
 };
 use crate::{
+    audit,
+    connections::SESSION_HEADER,
     error::{ApiError, Code},
     relay::{ByteCounter, CloseReason, Ending, Limits, RelayBody, SendBacklog, UnreadBytes, Upstream},
     state::Api,
@@ -38,6 +41,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::PROXY_AUTHENTICATE,
 ];
 const KEEP_ALIVE: &str = "keep-alive";
+const REQUEST_ID: &str = "x-request-id";
 /// The label of relays between nodes in metrics.
 const CHANNEL: &str = "node";
 /// The time that the owner has to switch protocols after it has announced that.
@@ -105,64 +109,32 @@ async fn exchange(api: &Api, request: &HttpRequest, body: RequestBody, to: &Dest
     if super::Hop::is(request) {
         return Err(ApiError::new(Code::Misdirected, "a relayed request is not relayed again"));
     }
-    let cluster = api.services.cluster.as_ref().ok_or_else(|| unreachable_node(DialError::NoEndpoint))?;
+    let alone = || unanswered(DialError::NoEndpoint.into(), false);
+    let cluster = api.services.cluster.as_ref().ok_or_else(alone)?;
     let pool = request.app_data::<Rc<NodeConnections>>().cloned();
     let pool = pool.ok_or_else(|| ApiError::internal("the server was put together without its connections"))?;
     let message = message(request, body, to)?;
-    metrics::counter!("casement_node_requests_total", "direction" => "sent").increment(1);
-    let (response, connected) = send(cluster, &pool, message, to.node, request.method()).await?;
+    let sent = send(cluster, &pool, to.node, message).await;
+    let (response, connected) = sent.map_err(|error| unanswered(error, audit::may_change(request)))?;
     Ok(Answered { response, connected, pool, is_head: request.method() == Method::HEAD })
-}
-
-/// Sends a request over an idle connection or a new one. It is sent once more only if nothing of it was sent.
-async fn send(
-    cluster: &Cluster,
-    pool: &NodeConnections,
-    mut message: Request<RequestBody>,
-    node: NodeId,
-    method: &Method,
-) -> Result<(Response<Incoming>, Connected), ApiError> {
-    loop {
-        let idle = pool.idle(node).await;
-        let is_new = idle.is_none();
-        let mut connected = match idle {
-            Some(connected) => connected,
-            None => cluster.dial(node).await.map_err(unreachable_node)?,
-        };
-        let named = target(node, connected.epoch).parse().map_err(ApiError::internal)?;
-        message.headers_mut().insert(TARGET, named);
-        match connected.sender.try_send_request(message).await {
-            Ok(response) if response.status() == hyper::StatusCode::MISDIRECTED_REQUEST => {
-                return Err(unavailable("the node of the session has just started again; nothing was done"));
-            }
-            Ok(response) => return Ok((response, connected)),
-            Err(mut failed) => match failed.take_message() {
-                Some(unsent) if !is_new => message = unsent,
-                unsent => return Err(broken_off(unsent.is_some(), method, failed.into_error())),
-            },
-        }
-    }
 }
 
 fn unavailable(message: &str) -> ApiError {
     ApiError::new(Code::Unavailable, message)
 }
 
-fn unreachable_node(error: DialError) -> ApiError {
-    unavailable("the node of the session cannot be reached; nothing was done").caused_by(error)
-}
-
-fn broken_off(is_unsent: bool, method: &Method, error: hyper::Error) -> ApiError {
-    let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-    let error = match is_unsent || reads {
-        true => unavailable("the node of the session did not answer; nothing was done").caused_by(error),
-        false => {
-            let message = "the node of the session did not answer; it may have done this";
-            ApiError::new(Code::Internal, message).caused_by(error)
+fn unanswered(error: SendError, may_change: bool) -> ApiError {
+    let reported = match &error {
+        SendError::Dial(_) => unavailable("the node of the session cannot be reached; nothing was done"),
+        SendError::Misdirected => unavailable("the node of the session has just started again; nothing was done"),
+        SendError::Broken(_) if may_change => {
+            ApiError::new(Code::Internal, "the node of the session did not answer; it may have done this")
+        }
+        SendError::Unsent(_) | SendError::Broken(_) => {
+            unavailable("the node of the session did not answer; nothing was done")
         }
     };
-    metrics::counter!("casement_node_requests_failed_total").increment(1);
-    error
+    reported.caused_by(error)
 }
 
 /// Builds the message to the owner: the request without its credential, with the authenticated key.
@@ -178,7 +150,8 @@ fn message(request: &HttpRequest, body: RequestBody, to: &Destination) -> Result
     for (name, value) in request.headers() {
         let is_upgrade_header = is_upgrade && [header::CONNECTION, header::UPGRADE].contains(name);
         let is_replaced = to.key.is_some() && [header::AUTHORIZATION, header::COOKIE].contains(name);
-        let is_dropped = (is_read && name == header::ACCEPT_ENCODING)
+        let is_dropped = name == REQUEST_ID
+            || (is_read && name == header::ACCEPT_ENCODING)
             || HOP_BY_HOP.contains(name)
             || name == KEEP_ALIVE
             || name == header::CONTENT_LENGTH;
@@ -192,7 +165,7 @@ fn message(request: &HttpRequest, body: RequestBody, to: &Destination) -> Result
     if let Some(lifetime) = to.lifetime {
         message = message.header(LIFETIME, lifetime.to_string());
     }
-    message = message.header("x-request-id", crate::audit::request_id(request));
+    message = message.header(REQUEST_ID, audit::request_id(request));
     message.body(body).map_err(ApiError::internal)
 }
 
@@ -247,8 +220,9 @@ impl Answered {
                 switched.append_header((name.as_str(), value.as_bytes()));
             }
         }
-        // Without a session the connection ends with the server alone.
-        let session = to.session.unwrap_or_else(|| SessionId::from_ulid(to.node.ulid()));
+        let made = self.response.headers().get(SESSION_HEADER).and_then(|id| id.to_str().ok()?.parse().ok());
+        let session = to.session.or(made);
+        let session = session.ok_or_else(|| ApiError::internal("the connection of another node names no session"))?;
         let (end, registered) = api.services.connections.register(session);
         let ending = Ending { session_end: end.boxed(), default_reason: CloseReason::NodeUnreachable };
         let backlog = request.conn_data::<SendBacklog>().cloned().unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use casement_domain::{NodeId, node::Fingerprint};
+use casement_domain::{NodeId, StoreError, node::Fingerprint};
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
@@ -21,7 +21,7 @@ pub(crate) enum RefusedPeer {
     #[error("the peer has no certificate")]
     NoCertificate,
     #[error("the nodes cannot be read: {0}")]
-    Store(#[from] casement_domain::StoreError),
+    Store(#[from] StoreError),
 }
 
 /// Performs the handshake with a node, whose key the store must know.
@@ -44,15 +44,17 @@ pub(crate) async fn accept(
 }
 
 impl Cluster {
-    /// Returns the node with this key. A key that was that of a node before needs no look-up: a node keeps its key.
-    async fn node_with(&self, key: Fingerprint) -> Result<Option<NodeId>, casement_domain::StoreError> {
-        if let Some(node) = self.peers.lock().get(&key) {
-            return Ok(Some(*node));
-        }
-        let found = self.nodes.find_by_key(key).await?.map(|stored| stored.node.id);
-        if let Some(node) = found {
-            self.peers.lock().insert(key, node);
-        }
+    /// Returns the node with this key. If the store does not answer, a node is admitted that was admitted before.
+    async fn node_with(&self, key: Fingerprint) -> Result<Option<NodeId>, StoreError> {
+        let found = match self.nodes.find_by_key(key).await {
+            Ok(stored) => stored.map(|stored| stored.node.id),
+            Err(error) => return self.peers.lock().get(&key).copied().map(Some).ok_or(error),
+        };
+        let mut peers = self.peers.lock();
+        match found {
+            Some(node) => peers.insert(key, node),
+            None => peers.remove(&key),
+        };
         Ok(found)
     }
 }

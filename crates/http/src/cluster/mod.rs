@@ -15,6 +15,7 @@ mod listener;
 mod owners;
 mod peers;
 mod relayed;
+mod send;
 
 use std::{
     collections::HashMap,

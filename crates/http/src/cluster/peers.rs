@@ -1,6 +1,6 @@
 //! Calls from one node to another, which no client makes: the port `Peers` over connections between nodes.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use casement_domain::{
@@ -10,14 +10,13 @@ use casement_domain::{
 };
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Method, Request, StatusCode, body::Bytes};
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::time::timeout;
 
 use super::{
     Cluster,
-    connections::Connected,
-    headers::{TARGET, target},
+    connections::IdleConnections,
+    send::{SendError, send},
 };
 
 /// The path below which nodes call each other.
@@ -28,8 +27,6 @@ const LONG_CALL: Duration = Duration::from_secs(120);
 const SHORT_CALL: Duration = Duration::from_secs(5);
 /// The maximum size of an answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
-/// The maximum number of idle connections to each node.
-const MAX_IDLE: usize = 16;
 
 /// A call.
 #[derive(Debug, Serialize, Deserialize)]
@@ -114,23 +111,11 @@ impl TryFrom<HandOutAnswer> for PeerHandOut {
     }
 }
 
-/// The error of a call whose connection is made already.
-enum Failed {
-    /// Nothing of the call was sent.
-    Unsent(Box<Request<Full<Bytes>>>),
-    /// The node may have carried it out.
-    Unclear,
-    Refused(String),
-}
-
-/// The idle connections to a node.
-type Idle = Vec<Connected<Full<Bytes>>>;
-
 /// Calls other nodes. Clones share the connections.
 #[derive(Clone)]
 pub struct NodeCalls {
     cluster: Cluster,
-    idle: Arc<Mutex<HashMap<NodeId, Idle>>>,
+    idle: Arc<IdleConnections<Full<Bytes>>>,
 }
 
 impl NodeCalls {
@@ -142,71 +127,38 @@ impl NodeCalls {
 
     async fn call<A: DeserializeOwned>(&self, node: NodeId, call: &PeerCall, time: Duration) -> Result<A, PeerError> {
         let body = serde_json::to_vec(call).map_err(|error| refused(node, &error))?;
-        let mut message = Request::builder()
+        let message = Request::builder()
             .method(Method::POST)
             .uri(PATH)
             .header(hyper::header::HOST, "node")
             .header(hyper::header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| refused(node, &error))?;
-        let calling = async {
-            loop {
-                let idle = self.idle.lock().get_mut(&node).and_then(Vec::pop);
-                let is_new = idle.is_none();
-                let connected = match idle {
-                    Some(connected) => connected,
-                    None => self.cluster.dial(node).await.map_err(|error| {
-                        tracing::debug!(%node, %error, "a node cannot be reached");
-                        PeerError::Unreachable(node)
-                    })?,
-                };
-                match self.exchange(connected, message).await {
-                    Ok(bytes) => return serde_json::from_slice(&bytes).map_err(|_| PeerError::Unclear(node)),
-                    Err(Failed::Unsent(unsent)) if !is_new => message = *unsent,
-                    Err(Failed::Unsent(_)) => return Err(PeerError::Unreachable(node)),
-                    Err(Failed::Unclear) => return Err(PeerError::Unclear(node)),
-                    Err(Failed::Refused(reason)) => return Err(PeerError::Refused { node, reason }),
-                }
-            }
-        };
-        timeout(time, calling).await.unwrap_or(Err(PeerError::Unclear(node)))
+        let bytes = timeout(time, self.exchange(node, message)).await.unwrap_or(Err(PeerError::Unclear(node)))?;
+        serde_json::from_slice(&bytes).map_err(|_| PeerError::Unclear(node))
     }
 
-    async fn exchange(
-        &self,
-        mut connected: Connected<Full<Bytes>>,
-        mut message: Request<Full<Bytes>>,
-    ) -> Result<Bytes, Failed> {
-        if connected.sender.ready().await.is_err() {
-            return Err(Failed::Unsent(Box::new(message)));
-        }
-        let named = target(connected.node, connected.epoch).parse().map_err(|_| Failed::Unclear)?;
-        message.headers_mut().insert(TARGET, named);
-        let response = match connected.sender.try_send_request(message).await {
-            Ok(response) => response,
-            Err(mut failed) => {
-                return Err(failed.take_message().map_or(Failed::Unclear, |unsent| Failed::Unsent(Box::new(unsent))));
+    async fn exchange(&self, node: NodeId, message: Request<Full<Bytes>>) -> Result<Bytes, PeerError> {
+        let sent = send(&self.cluster, &self.idle, node, message).await;
+        let (response, connected) = sent.map_err(|error| {
+            tracing::debug!(%node, %error, "a call to a node failed");
+            match error {
+                SendError::Dial(_) | SendError::Unsent(_) => PeerError::Unreachable(node),
+                SendError::Broken(_) => PeerError::Unclear(node),
+                SendError::Misdirected => refused(node, &error),
             }
-        };
+        })?;
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
-        let bytes = body.map_err(|_| Failed::Unclear)?.to_bytes();
-        self.give_back(connected);
+        let bytes = body.map_err(|_| PeerError::Unclear(node))?.to_bytes();
+        self.idle.give_back(connected);
         match status {
             StatusCode::OK => Ok(bytes),
             // Only these say that nothing was done.
-            StatusCode::MISDIRECTED_REQUEST | StatusCode::BAD_REQUEST | StatusCode::SERVICE_UNAVAILABLE => {
-                Err(Failed::Refused(format!("status {status}")))
+            StatusCode::BAD_REQUEST | StatusCode::SERVICE_UNAVAILABLE => {
+                Err(PeerError::Refused { node, reason: format!("status {status}") })
             }
-            _ => Err(Failed::Unclear),
-        }
-    }
-
-    fn give_back(&self, connected: Connected<Full<Bytes>>) {
-        let mut all = self.idle.lock();
-        let idle = all.entry(connected.node).or_default();
-        if idle.len() < MAX_IDLE {
-            idle.push(connected);
+            _ => Err(PeerError::Unclear(node)),
         }
     }
 }

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     answer::Answer,
     cluster::{self, Destination, Hop, Lifetime},
+    connections::SESSION_HEADER,
     relay::ClientHandshake,
     request::{ActiveSession, ProjectKey, Request},
     state::Services,
@@ -27,8 +28,6 @@ use crate::{
 
 /// The time without use after which a session ends that a connection has made.
 const IDLE_TIMEOUT: time::Duration = time::Duration::seconds(5);
-/// The header of the response with the id of the session.
-const SESSION_HEADER: HeaderName = HeaderName::from_static("x-casement-session-id");
 
 /// The protocol of a connection.
 #[derive(Clone, Copy)]
@@ -122,7 +121,7 @@ async fn connect_own(
         }
     };
     if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
-        response.headers_mut().insert(SESSION_HEADER, id);
+        response.headers_mut().insert(HeaderName::from_static(SESSION_HEADER), id);
     }
     Ok(response)
 }

@@ -135,20 +135,9 @@ fn stored(id: NodeId, cluster: ClusterEndpoint) -> StoredNode {
     StoredNode { node, epoch: Epoch(1), state: NodeState::Serving, heartbeat_at: NOON }
 }
 
-/// Ports that know the first session.
-fn ports() -> Ports {
-    let mut ports = Ports::default();
-    ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
-    ports
-        .sessions
-        .expect_find_in_project()
-        .returning(|_, which, _| Ok((format!("{which:?}").contains(&session_id(1).to_string())).then(|| session(1))));
-    ports
-}
-
 /// The ports of a node whose session has an empty directory.
 fn owner_ports() -> Ports {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.files.expect_list().returning(|_, _| Ok(stream::iter([]).boxed()));
     ports
 }
@@ -159,7 +148,7 @@ fn listing() -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_for_a_session_of_another_node_is_answered_by_that_node() {
-    let two = Two::start(ports(), owner_ports());
+    let two = Two::start(Ports::of_first_session(), owner_ports());
     for _ in 0..3 {
         let reply = two.entrance.get(&listing()).await;
         assert_eq!(reply.status, 200, "{reply}");
@@ -182,9 +171,9 @@ async fn a_token_names_the_owner_so_that_the_entrance_reads_no_session() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_entrance_records_a_call_and_stores_its_intent() {
-    let mut owner = ports();
+    let mut owner = Ports::of_first_session();
     owner.files.expect_make_directory().returning(|_, _| Ok(()));
-    let two = Two::start(ports(), owner);
+    let two = Two::start(Ports::of_first_session(), owner);
     let body = r#"{"path":"/tmp/a"}"#;
     let path = format!("/browsers/{}/fs/create_directory", session_id(1));
     let reply = two.entrance.call("PUT", &path, body).await;
@@ -199,7 +188,7 @@ async fn only_the_entrance_records_a_call_and_stores_its_intent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_websocket_reaches_the_session_and_gets_its_close_reason() {
-    let owner = Ports { session_connector: Some(Echo::start().await), ..ports() };
+    let owner = Ports { session_connector: Some(Echo::start().await), ..Ports::of_first_session() };
     let two = Two::start(Ports::default(), owner);
     two.owner.sessions.activity().watch(&session(1));
     let token = two.entrance.token(session_id(1), Permission::Drive);
@@ -219,7 +208,7 @@ async fn a_websocket_reaches_the_session_and_gets_its_close_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn headers_between_nodes_are_not_believed_from_clients() {
-    let two = Two::start(ports(), owner_ports());
+    let two = Two::start(Ports::of_first_session(), owner_ports());
     let key = Key::Organization.text();
     let id = key.trim_start_matches("csk_").split('_').next().unwrap_or_default().to_lowercase();
     let forged = [format!("casement-hop-key: {id}"), format!("casement-hop-target: {}.1", node_id())];
@@ -231,7 +220,7 @@ async fn headers_between_nodes_are_not_believed_from_clients() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_with_another_key_at_the_address_of_the_owner_gets_nothing() {
-    let two = Two::start(ports(), owner_ports());
+    let two = Two::start(Ports::of_first_session(), owner_ports());
     two.nodes.change(node_id(), |stored| {
         if let Some(cluster) = &mut stored.node.cluster {
             cluster.fingerprint = Fingerprint([1; 32]);
@@ -243,7 +232,7 @@ async fn a_node_with_another_key_at_the_address_of_the_owner_gets_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_the_store_does_not_know_is_refused() {
-    let two = Two::start(ports(), owner_ports());
+    let two = Two::start(Ports::of_first_session(), owner_ports());
     two.nodes.change(entrance_id(), |stored| stored.node.cluster = None);
     let reply = two.entrance.get(&listing()).await;
     assert_eq!(reply.status, 503, "{reply}");
@@ -251,7 +240,7 @@ async fn a_node_that_the_store_does_not_know_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_for_an_earlier_run_of_a_node_is_refused_there() {
-    let two = Two::start(ports(), owner_ports());
+    let two = Two::start(Ports::of_first_session(), owner_ports());
     two.nodes.change(node_id(), |stored| stored.epoch = Epoch(7));
     let reply = two.entrance.get(&listing()).await;
     assert_eq!((reply.status, reply.code()), (503, "unavailable".to_owned()), "{reply}");
@@ -262,14 +251,14 @@ async fn a_relayed_request_is_not_relayed_again() {
     let mut elsewhere = Ports::default();
     let moved = || casement_domain::session::Session { node: entrance_id(), ..session(1) };
     elsewhere.sessions.expect_find_in_project().returning(move |_, _, _| Ok(Some(moved())));
-    let two = Two::start(ports(), elsewhere);
+    let two = Two::start(Ports::of_first_session(), elsewhere);
     let reply = two.entrance.get(&listing()).await;
     assert_eq!((reply.status, reply.code()), (503, "unavailable".to_owned()), "{reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_cannot_be_reached_is_unavailable() {
-    let two = Two::start(ports(), owner_ports());
+    let two = Two::start(Ports::of_first_session(), owner_ports());
     assert_eq!(two.entrance.get(&listing()).await.status, 200);
     two.owner.server.drain().await.unwrap();
     let reply = two.entrance.get(&listing()).await;

@@ -4,7 +4,7 @@ use casement_domain::{
     browser::{EngineError, EngineFault},
     computer::{Action, ActionError, Button, ClickKind, Point},
     session_operation::OperationError,
-    testing::{browser_id, session, session_id},
+    testing::{browser_id, session_id},
 };
 use casement_http::Permission;
 use pretty_assertions::assert_eq;
@@ -12,23 +12,13 @@ use serde_json::{Value, json};
 
 use super::support::{Ports, TestApi};
 
-fn ports() -> Ports {
-    let mut ports = Ports::default();
-    ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
-    ports
-        .sessions
-        .expect_find_in_project()
-        .returning(|_, which, _| Ok((format!("{which:?}").contains(&session_id(1).to_string())).then(|| session(1))));
-    ports
-}
-
 fn at(operation: &str) -> String {
     format!("/browsers/{}/computer/{operation}", session_id(1))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_call_performs_its_body_and_returns_no_content() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.computer.expect_perform().returning(|browser, actions, _| {
         assert_eq!((browser, actions.len()), (browser_id(1), 1));
         Ok(())
@@ -52,7 +42,7 @@ async fn each_call_performs_its_body_and_returns_no_content() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_direct_route_does_the_same_with_the_sessions_token() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.computer.expect_perform().times(1).returning(|_, actions, _| {
         let [Action::Click(click)] = actions.as_slice() else { panic!("{actions:?}") };
         let seen = (click.at, click.button, click.kind, click.times);
@@ -69,7 +59,7 @@ async fn the_direct_route_does_the_same_with_the_sessions_token() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_fields_are_named_before_anything_is_done() {
-    let api = TestApi::start(ports());
+    let api = TestApi::start(Ports::of_first_session());
     let refused: [(&str, Value, &[&str]); 7] = [
         ("click_mouse", json!({}), &["required: x: is required", "required: y: is required"]),
         ("click_mouse", json!({ "x": 1920, "y": 0 }), &["out_of_range: x: must be from 0 to 1919"]),
@@ -99,7 +89,7 @@ async fn invalid_fields_are_named_before_anything_is_done() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_states_what_failed() {
     let hung = || EngineError::Failed { fault: EngineFault::BrowserHung, message: "no answer".to_owned() };
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports
         .computer
         .expect_perform()
@@ -124,7 +114,7 @@ async fn a_failure_states_what_failed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_clipboard_is_written_and_read_unchanged() {
     const TEXT: &str = "\0 a\r\n ä漢😀 \u{202e} e\u{301}";
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.computer.expect_write_clipboard().times(1).returning(|browser, text| {
         assert_eq!((browser, text.as_str()), (browser_id(1), TEXT));
         Ok(())

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use casement_domain::{
     fs::{Change, ChangeKind, Entry, FileContent, WatchId},
     session_operation::OperationError,
-    testing::{NOON, browser_id, session, session_id},
+    testing::{NOON, browser_id, session_id},
 };
 use casement_http::Permission;
 use futures_util::{StreamExt as _, stream};
@@ -14,16 +14,6 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::support::{Key, Ports, Reply, TestApi, request};
-
-fn ports() -> Ports {
-    let mut ports = Ports::default();
-    ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
-    ports
-        .sessions
-        .expect_find_in_project()
-        .returning(|_, which, _| Ok((format!("{which:?}").contains(&session_id(1).to_string())).then(|| session(1))));
-    ports
-}
 
 fn key() -> String {
     format!("Authorization: Bearer {}", Key::Organization.text())
@@ -58,7 +48,7 @@ fn entry(name: &str, mode: u32) -> Entry {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listing_is_one_array_for_any_batches() {
     for batches in [vec![], vec![vec![]], vec![vec!["a"], vec!["b", "c"]], vec![vec!["a\n\"", "\u{202e}"]]] {
-        let mut ports = ports();
+        let mut ports = Ports::of_first_session();
         let names: Vec<String> = batches.concat().into_iter().map(str::to_owned).collect();
         ports.files.expect_list().times(2).returning(move |browser, path| {
             assert_eq!((browser, path.as_str()), (browser_id(1), "/tmp/a b"));
@@ -87,7 +77,7 @@ async fn a_listing_is_one_array_for_any_batches() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_truncated_transfer_is_never_taken_for_a_complete_one() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.files.expect_list().returning(|_, _| {
         let parts = vec![Ok(vec![entry("a", 0o100_644)]), Err(OperationError::Failed("gone".to_owned()))];
         Ok(stream::iter(parts).boxed())
@@ -108,7 +98,7 @@ async fn a_truncated_transfer_is_never_taken_for_a_complete_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_path_is_refused_with_400_to_a_token_because_clients_repeat_a_403() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.files.expect_info().returning(|_, _| Err(OperationError::Forbidden("x".to_owned())));
     let api = TestApi::start(ports);
     let path = format!("/vm/{}/fs/file_info?path=/proc", session_id(1));
@@ -135,13 +125,13 @@ async fn every_refusal_has_its_status_and_names_the_field() {
         (OperationError::TooLarge("x".to_owned()), 413, "payload_too_large"),
         (OperationError::DiskFull("x".to_owned()), 429, "limit_exceeded"),
     ] {
-        let mut ports = ports();
+        let mut ports = Ports::of_first_session();
         let error = Mutex::new(Some(error));
         ports.files.expect_info().returning(move |_, _| Err(error.lock().take().unwrap()));
         let reply = TestApi::start(ports).get(&at("file_info?path=/a")).await;
         assert_eq!((reply.status, reply.code().as_str()), (status, code));
     }
-    let api = TestApi::start(ports());
+    let api = TestApi::start(Ports::of_first_session());
     for (method, tail, body, details) in [
         ("GET", "list_files", "", vec!["required: path: is required"]),
         ("GET", "read_file?path=a", "", vec!["invalid_format: path: must be absolute: it must begin with /"]),
@@ -173,7 +163,7 @@ async fn every_refusal_has_its_status_and_names_the_field() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_name_of_a_download_cannot_inject_headers() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.files.expect_read().returning(|_, _| {
         let bytes = stream::iter([Ok(Bytes::from_static(b"content"))]).boxed();
         Ok(FileContent { length: Some(7), bytes })
@@ -195,7 +185,7 @@ async fn the_name_of_a_download_cannot_inject_headers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_forms_never_reach_the_session() {
-    let api = TestApi::start(ports());
+    let api = TestApi::start(Ports::of_first_session());
     let send = async |tail: &str, parts: &[(&str, &str)]| {
         let part = |(name, content): &(&str, &str)| {
             format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"upload\"\r\n\r\n{content}\r\n")
@@ -218,7 +208,7 @@ async fn invalid_forms_never_reach_the_session() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_in_a_directory_are_streamed_as_events() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.files.expect_watch().returning(|_, new| {
         assert_eq!((new.path.as_str(), new.recursive), ("/tmp", true));
         WatchId::parse("abc")

@@ -17,7 +17,7 @@ use casement_domain::{
     },
     session_log::{FollowLog, LogLine, LogLines, LogSource},
     session_operation::{ByteStream, OperationError, UpstreamFault},
-    testing::{NOON, browser_id, session, session_id},
+    testing::{NOON, browser_id, session_id},
 };
 use casement_http::Permission;
 use futures_util::{StreamExt as _, stream};
@@ -28,16 +28,6 @@ use super::support::{Key, Ports, Reply, TestApi, request};
 
 fn id(n: u128) -> ProcessId {
     ProcessId::from_ulid(ulid::Ulid::from_parts(8, n))
-}
-
-fn ports() -> Ports {
-    let mut ports = Ports::default();
-    ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
-    ports
-        .sessions
-        .expect_find_in_project()
-        .returning(|_, which, _| Ok((format!("{which:?}").contains(&session_id(1).to_string())).then(|| session(1))));
-    ports
 }
 
 fn path(tail: &str) -> String {
@@ -61,7 +51,7 @@ fn bytes(parts: &'static [&'static str]) -> ByteStream {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_runs_as_requested_and_its_output_is_returned() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.processes.expect_exec().times(1).returning(|browser, exec| {
         assert_eq!(browser, browser_id(1));
         assert_eq!((exec.program.command.as_str(), exec.within), ("ls", Duration::from_secs(5)));
@@ -88,7 +78,7 @@ async fn a_program_runs_as_requested_and_its_output_is_returned() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_ends_before_its_client_times_out() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports
         .processes
         .expect_exec()
@@ -110,7 +100,7 @@ async fn a_program_ends_before_its_client_times_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_programs_are_refused_with_the_field() {
-    let api = TestApi::start(ports());
+    let api = TestApi::start(Ports::of_first_session());
     for (body, detail) in [
         (json!({}), "required: command: is required"),
         (json!({ "command": "a\u{0}" }), "invalid_format: command: may not hold NUL"),
@@ -133,7 +123,7 @@ async fn invalid_programs_are_refused_with_the_field() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_is_started_inspected_written_to_and_killed() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.processes.expect_spawn().times(1).returning(|_, spawn| {
         assert_eq!(spawn.terminal, Some(TerminalSize { cols: 100, rows: 24 }));
         Ok(Spawned { id: id(1), pid: 42, started_at: NOON })
@@ -175,7 +165,7 @@ async fn a_program_is_started_inspected_written_to_and_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn output_is_streamed_until_the_end_of_its_program() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.processes.expect_output().times(2).returning(|_, _| {
         let data = |stream, text: &'static str, dropped| {
             Ok(Output::Data { stream, data: Bytes::from_static(text.as_bytes()), dropped })
@@ -205,7 +195,7 @@ async fn output_is_streamed_until_the_end_of_its_program() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_is_streamed_as_text_whatever_it_contains() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.session_logs.expect_follow().times(2).returning(|_, log| {
         let path = LogSource::Path("/tmp/ä b".to_owned());
         assert!(
@@ -243,7 +233,7 @@ fn answered(status: u16, headers: &[(&str, &str)], body: ByteStream) -> CurlAnsw
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_is_sent_as_requested_and_its_response_returned() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.curl.expect_send().times(2).returning(|_, request| {
         let CurlRequest { url, method, headers, body, within } = request;
         assert_eq!((url.as_str(), within.as_millis()), ("https://site.test/a", 1500));
@@ -281,13 +271,13 @@ async fn failures_of_the_target_differ_from_failures_of_the_server() {
         (OperationError::Timeout { seconds: 1 }, 504, "timeout"),
         (OperationError::Limit("too many".to_owned()), 429, "limit_exceeded"),
     ] {
-        let mut ports = ports();
+        let mut ports = Ports::of_first_session();
         let mut refusal = Some(refusal);
         ports.curl.expect_send().times(1).returning(move |_, _| Err(refusal.take().unwrap()));
         let reply = TestApi::start(ports).post(&path("curl"), json!({ "url": "http://a/" })).await;
         assert_eq!((reply.status, reply.code().as_str()), (status, code));
     }
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.curl.expect_send().times(1).returning(|_, _| {
         let part = || Ok(Bytes::from(vec![b'x'; 1 << 20]));
         Ok(answered(200, &[], stream::iter((0..11).map(move |_| part())).boxed()))
@@ -298,7 +288,7 @@ async fn failures_of_the_target_differ_from_failures_of_the_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_raw_request_is_forwarded_and_its_response_returned() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.curl.expect_send().times(1).returning(|_, request| {
         assert_eq!((request.url.as_str(), request.method.as_str()), ("http://site.test/?q=1&b=2", "PROPFIND"));
         let mut headers = request.headers;
@@ -359,7 +349,7 @@ async fn a_raw_request_is_forwarded_and_its_response_returned() {
 /// with the cookie of the web interface.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_caused_by_a_browsers_page_is_refused_and_not_sent() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.curl.expect_send().never();
     let api = TestApi::start(ports);
     let token = api.token(session_id(1), Permission::Drive);
@@ -387,7 +377,7 @@ async fn a_request_caused_by_a_browsers_page_is_refused_and_not_sent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_informational_status_is_reported_as_the_targets_failure() {
     for status in [100, 101, 103, 199, 0] {
-        let mut ports = ports();
+        let mut ports = Ports::of_first_session();
         ports.curl.expect_send().times(2).returning(move |_, _| Ok(answered(status, &[], bytes(&["stray"]))));
         let api = TestApi::start(ports);
         let token = api.token(session_id(1), Permission::Drive);
@@ -407,7 +397,7 @@ async fn an_informational_status_is_reported_as_the_targets_failure() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopping_server_aborts_session_operations_and_says_they_may_have_been_done() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     let requested = Arc::new(AtomicBool::new(false));
     let requested_flag = requested.clone();
     ports.curl.expect_send().returning(move |_, _| {

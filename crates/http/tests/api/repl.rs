@@ -5,7 +5,7 @@ use std::time::Duration;
 use casement_domain::{
     script::{Evaluation, NewEvaluation, ReplChannel, ReplContent},
     session_operation::OperationError,
-    testing::{browser_id, session, session_id},
+    testing::{browser_id, session_id},
 };
 use casement_http::Permission;
 use pretty_assertions::assert_eq;
@@ -13,23 +13,13 @@ use serde_json::json;
 
 use super::support::{Ports, TestApi};
 
-fn ports() -> Ports {
-    let mut ports = Ports::default();
-    ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
-    ports
-        .sessions
-        .expect_find_in_project()
-        .returning(|_, which, _| Ok((format!("{which:?}").contains(&session_id(1).to_string())).then(|| session(1))));
-    ports
-}
-
 fn path() -> String {
     format!("/browsers/{}/repl", session_id(1))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn code_is_evaluated_and_its_output_is_returned_in_order() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.scripts.expect_evaluate().times(1).returning(|browser, code| {
         let wanted = NewEvaluation { code: "1".to_owned(), reset: true, timeout: Duration::from_secs(7), within: None };
         assert_eq!((browser, code), (browser_id(1), wanted));
@@ -66,7 +56,7 @@ async fn code_is_evaluated_and_its_output_is_returned_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn code_that_fails_is_no_failure_of_the_call() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.scripts.expect_evaluate().times(1).returning(|_, _| {
         Ok(Evaluation {
             repl_id: "abc".to_owned(),
@@ -86,7 +76,7 @@ async fn code_that_fails_is_no_failure_of_the_call() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fields_of_the_repl_out_of_bounds_are_named_together() {
-    let api = TestApi::start(ports());
+    let api = TestApi::start(Ports::of_first_session());
     let reply = api.post(&path(), json!({ "code": "", "timeout_sec": 0 })).await;
     let details =
         ["too_short: code: must not be empty without a reset", "out_of_range: timeout_sec: must be from 1 to 600"];
@@ -99,12 +89,12 @@ async fn refused_code_states_its_reason_and_a_token_with_full_access_evaluates_c
         (OperationError::NotSupported("no script runner".to_owned()), 400, "not_supported"),
         (OperationError::Limit("16 calls of the REPL wait already".to_owned()), 429, "limit_exceeded"),
     ] {
-        let mut ports = ports();
+        let mut ports = Ports::of_first_session();
         ports.scripts.expect_evaluate().return_once(move |_, _| Err(refusal));
         let reply = TestApi::start(ports).post(&path(), json!({ "code": "1" })).await;
         assert_eq!((reply.status, reply.code().as_str()), (status, code));
     }
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.scripts.expect_evaluate().times(1).returning(|_, _| Ok(Evaluation::default()));
     let api = TestApi::start(ports);
     for (permission, status) in [(Permission::Drive, 200), (Permission::View, 403)] {

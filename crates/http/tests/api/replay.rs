@@ -35,12 +35,7 @@ fn replay(n: u128, state: ReplayState) -> Replay {
 
 /// Returns ports with four recordings: complete, running, failed, and failed without data.
 fn ports() -> Ports {
-    let mut ports = Ports::default();
-    ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
-    ports
-        .sessions
-        .expect_find_in_project()
-        .returning(|_, which, _| Ok((format!("{which:?}").contains(&session_id(1).to_string())).then(|| session(1))));
+    let mut ports = Ports::of_first_session();
     ports.replays.expect_list().returning(|browser| {
         assert_eq!(browser, browser_id(1));
         let states = [ReplayState::Finished, ReplayState::Running, ReplayState::Failed, ReplayState::Failed];

@@ -6,7 +6,7 @@ use casement_domain::{
     browser::{EngineError, EngineFault},
     script::{Executor, ExecutorName, NewScript, ScriptEnd, ScriptTab},
     session_operation::OperationError,
-    testing::{browser_id, session, session_id},
+    testing::{browser_id, session_id},
 };
 use casement_http::Permission;
 use pretty_assertions::assert_eq;
@@ -15,23 +15,13 @@ use time::macros::datetime;
 
 use super::support::{Key, Ports, TestApi};
 
-fn ports() -> Ports {
-    let mut ports = Ports::default();
-    ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
-    ports
-        .sessions
-        .expect_find_in_project()
-        .returning(|_, which, _| Ok((format!("{which:?}").contains(&session_id(1).to_string())).then(|| session(1))));
-    ports
-}
-
 fn path() -> String {
     format!("/browsers/{}/playwright/execute", session_id(1))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_runs_and_its_result_is_returned() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.scripts.expect_execute().times(1).returning(|browser, script| {
         let executor = ExecutorName::default();
         let wanted = NewScript { code: "return 1".to_owned(), timeout: Duration::from_secs(7), within: None, executor };
@@ -48,7 +38,7 @@ async fn a_script_runs_and_its_result_is_returned() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_that_fails_is_no_failure_of_the_call() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.scripts.expect_execute().times(1).returning(|_, _| {
         Ok(ScriptEnd { error: Some("Error: x\n    at script.ts:1:7".to_owned()), ..ScriptEnd::default() })
     });
@@ -61,7 +51,7 @@ async fn a_script_that_fails_is_no_failure_of_the_call() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_response_comes_before_the_client_times_out() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.scripts.expect_execute().times(1).returning(|_, script| {
         assert_eq!((script.timeout, script.within), (Duration::from_secs(60), Some(Duration::from_secs(8))));
         Ok(ScriptEnd { success: true, ..ScriptEnd::default() })
@@ -74,7 +64,7 @@ async fn the_response_comes_before_the_client_times_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_fields_out_of_bounds_are_named_together() {
-    let api = TestApi::start(ports());
+    let api = TestApi::start(Ports::of_first_session());
     let reply = api.post(&path(), json!({ "timeout_sec": 601 })).await;
     assert_eq!((reply.status, reply.code().as_str()), (400, "invalid_input"));
     let details = ["required: code: is required", "out_of_range: timeout_sec: must be from 1 to 600"];
@@ -96,7 +86,7 @@ async fn a_refused_script_states_its_reason() {
         (OperationError::Timeout { seconds: 60 }, 504, "timeout"),
         (OperationError::Engine(failed()), 503, "browser_unavailable"),
     ] {
-        let mut ports = ports();
+        let mut ports = Ports::of_first_session();
         ports.scripts.expect_execute().return_once(move |_, _| Err(refusal));
         let reply = TestApi::start(ports).post(&path(), json!({ "code": "1" })).await;
         assert_eq!((reply.status, reply.code().as_str()), (status, code));
@@ -105,7 +95,7 @@ async fn a_refused_script_states_its_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_with_full_access_runs_scripts_on_the_direct_route() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.scripts.expect_execute().times(1).returning(|_, _| Ok(ScriptEnd { success: true, ..ScriptEnd::default() }));
     let api = TestApi::start(ports);
     for (permission, status) in [(Permission::Drive, 200), (Permission::View, 403)] {
@@ -118,7 +108,7 @@ async fn a_token_with_full_access_runs_scripts_on_the_direct_route() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_of_a_named_executor_reports_its_tab() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.scripts.expect_execute().times(1).returning(|_, script| {
         assert_eq!(script.executor.named(), Some("tab-1"));
         let tab = Some(ScriptTab { target_id: "T1".to_owned(), created: true });
@@ -135,7 +125,7 @@ fn executors_path() -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn executors_are_listed_and_none_is_older_than_its_session() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.scripts.expect_executors().times(1).returning(|browser| {
         assert_eq!(browser, browser_id(1));
         let default = Executor {
@@ -169,7 +159,7 @@ async fn executors_are_listed_and_none_is_older_than_its_session() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deleting_an_executor_closes_its_tab_unless_the_caller_forbids_it() {
-    let mut ports = ports();
+    let mut ports = Ports::of_first_session();
     ports.scripts.expect_delete_executor().times(3).returning(|_, name, close_tab| match (name.as_str(), close_tab) {
         ("a", true) | ("default", false) => Ok(()),
         (other, _) => Err(OperationError::Missing(format!("executor {other} not found"))),

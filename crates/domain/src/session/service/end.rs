@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{IdOrName, Session, SessionEvent, SessionState};
+use super::super::{EndReason, IdOrName, Session, SessionEvent, SessionState};
 use super::leave::CleanupWait;
 use super::{EndSessionError, Sessions, not_found};
 use crate::access::Scope;
@@ -89,14 +89,9 @@ impl Sessions {
 
     /// Releases the connections, the browser and the pool slot of a session that is stored as ended.
     pub(super) async fn release_resources(&self, ended: &Session) {
-        let SessionState::Ended(reason) = ended.state else { return };
-        self.let_go(ended);
-        self.deps.recorder.ended(ended.id);
-        if let Some(pool) = &ended.pool {
-            self.deps.pools.wake(pool.id);
-            if ended.leaves_its_browser_untouched() {
-                return;
-            }
+        let Some(reason) = self.release_held(ended) else { return };
+        if ended.pool.is_some() && ended.leaves_its_browser_untouched() {
+            return;
         }
         if let Some(browser) = ended.browser.filter(|_| self.is_own(ended)) {
             self.save_and_clean_up(ended, browser, CleanupWait::after(reason)).await;
@@ -114,14 +109,22 @@ impl Sessions {
         let Some(session) = self.deps.sessions.find(id).await?.filter(|found| found.node == self.deps.node) else {
             return Ok(());
         };
-        if self.let_go(&session) {
-            self.deps.recorder.ended(session.id);
-            if let Some(pool) = &session.pool {
-                self.deps.pools.wake(pool.id);
-            }
+        if self.release_held(&session).is_some() {
             self.deps.replays.wake_cleanup();
         }
         Ok(())
+    }
+
+    /// Releases what this node holds of an ended session, and wakes its pool. Returns why it has ended; `None` if it has
+    /// not.
+    pub(super) fn release_held(&self, session: &Session) -> Option<EndReason> {
+        let SessionState::Ended(reason) = session.state else { return None };
+        self.let_go(session);
+        self.deps.recorder.ended(session.id);
+        if let Some(pool) = &session.pool {
+            self.deps.pools.wake(pool.id);
+        }
+        Some(reason)
     }
 
     /// Closes the connections of an ended session and stops its timers. Returns `false` if it has not ended.

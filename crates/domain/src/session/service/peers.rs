@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{Session, SessionEvent, SessionState};
+use super::super::{Session, SessionEvent};
 use super::leave::CleanupWait;
 use super::{EndSessionError, Sessions};
 use crate::browser::BrowserState;
@@ -85,13 +85,7 @@ impl Sessions {
     pub async fn carry_out_end(&self, id: SessionId) -> Result<(), StoreError> {
         let found = self.deps.sessions.find(id).await?;
         let Some(ended) = found.filter(|session| self.is_own(session)) else { return Ok(()) };
-        let SessionState::Ended(reason) = ended.state else { return Ok(()) };
-        self.deps.activity.forget(id);
-        self.deps.connections.close(id, reason);
-        self.deps.recorder.ended(id);
-        if let Some(pool) = &ended.pool {
-            self.deps.pools.wake(pool.id);
-        }
+        let Some(reason) = self.release_held(&ended) else { return Ok(()) };
         let Some(browser) = ended.browser else { return Ok(()) };
         // Without this row the browser has been removed already, or it is idle again.
         let row = self.deps.browsers.find(browser).await?;

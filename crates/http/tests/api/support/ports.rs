@@ -4,7 +4,7 @@ use std::{mem::take, sync::Arc, time::Duration};
 
 use casement_domain::node::NoPeers;
 use casement_domain::{
-    NodeId,
+    NodeId, SessionId,
     access::Access,
     api_key::{ApiKeys, KeyAdministration, MockApiKeyDirectory, MockApiKeyRepository},
     audit::{AuditLogs, MockAuditRepository},
@@ -42,7 +42,7 @@ use casement_domain::{
     proxy::{MockProxyDialer, MockProxyRepository, NoRoutes, Proxies, ProxyDeps, ProxyGateways, ProxyRouting},
     replay::{MockReplayMachine, MockReplayRepository, ReplayArchive, ReplayLimits, Replays, SessionReplays},
     script::{MockScriptMachine, Scripts},
-    session::{Activity, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
+    session::{Activity, IdOrName, MockPoolWake, MockSessionRepository, SessionDeps, Sessions},
     session_log::{MockLogMachine, SessionLogs},
     sign_in::SignIns,
     storage::UnlimitedDisk,
@@ -50,7 +50,7 @@ use casement_domain::{
     telemetry_destination::{
         DestinationDeps, MockDestinationAddresses, MockTelemetryDestinationRepository, TelemetryDestinations,
     },
-    testing::{CountingIds, FixedClock, PlainSealer, node_id},
+    testing::{CountingIds, FixedClock, PlainSealer, node_id, session, session_id},
     webmcp::{MockToolMachine, PageTools},
 };
 use casement_http::{Cluster, ConnectionRegistry, ServerCertificate, Services, SessionConnector, SessionTokens};
@@ -364,6 +364,15 @@ impl Ports {
             ids: common.ids.clone(),
             max: 500,
         })
+    }
+
+    /// Returns ports that know the first session, by its id and in its project.
+    pub(in crate::api) fn of_first_session() -> Self {
+        let mut ports = Self::default();
+        ports.sessions.expect_find().returning(|wanted| Ok((wanted == session_id(1)).then(|| session(1))));
+        let has_its_id = |which: &IdOrName<SessionId>| matches!(which, IdOrName::Id(id) if *id == session_id(1));
+        ports.sessions.expect_find_in_project().returning(move |_, which, _| Ok(has_its_id(which).then(|| session(1))));
+        ports
     }
 
     /// Builds the services of a server that use these ports.
