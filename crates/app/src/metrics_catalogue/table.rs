@@ -1,5 +1,8 @@
 //! The table of all metrics.
 
+mod nodes;
+
+use self::nodes::NODES;
 use super::{Kind, Label, Metric, Section};
 
 const fn metric(
@@ -62,34 +65,6 @@ const REQUESTS: &[Metric] = &[
         "connections",
         &[],
         "Counts connections that were closed because too many connections had sent only a part of a request's head.",
-    ),
-];
-
-const NODES: &[Metric] = &[
-    metric(
-        Kind::Gauge,
-        "casement_node_state",
-        "1",
-        &[label(
-            "state",
-            "the state; `lost`: without contact to the database for so long that it does not answer for its sessions",
-            &["serving", "draining", "drained", "lost"],
-        )],
-        "Is 1 for the state of this node, and 0 for all others.",
-    ),
-    metric(
-        Kind::Gauge,
-        "casement_node_max_sessions",
-        "sessions",
-        &[],
-        "Shows the number of sessions for which this node has room.",
-    ),
-    metric(
-        Kind::Counter,
-        "casement_nodes_lost_total",
-        "nodes",
-        &[],
-        "Counts the other nodes whose sessions this node has ended because they were lost.",
     ),
 ];
 
