@@ -18,13 +18,15 @@ const MAX_LISTED: usize = 10;
 
 impl Cluster {
     /// Returns what is violated, one line each: every session row has an end or a living browser, every browser a row;
-    /// every answered change is stored, not undone, and has its audit record once; no browser was leased twice.
+    /// every answered change is stored, not undone, and has its audit record once; no browser had two leases at the same time.
     pub fn violations(&self, report: &Report) -> anyhow::Result<Vec<String>> {
         let mut found = self.until_consistent()?;
         found.extend(self.undone(report)?);
         found.extend(self.unrecorded(report)?);
-        let twice = "select browser_id from sessions where browser_id is not null group by 1 having count(*) > 1";
-        found.extend(self.sql(twice)?.lines().map(|id| format!("the browser {id} was leased twice")));
+        let twice = "select one.browser_id, one.id, other.id from sessions one join sessions other using (browser_id) \
+                     where one.id < other.id and one.created_at < coalesce(other.ended_at, 'infinity') \
+                     and other.created_at < coalesce(one.ended_at, 'infinity')";
+        found.extend(self.sql(twice)?.lines().map(|row| format!("a browser was leased twice at the same time: {row}")));
         Ok(found)
     }
 

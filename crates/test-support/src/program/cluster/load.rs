@@ -146,6 +146,7 @@ impl Caller {
         let driven = drive(&session);
         let (request, answer) = self.post("release", name, &json!({ "session_id": session.id() }), report)?;
         driven.context("driving")?;
+        report.lock().driven += 1;
         succeeded("a release", answer, 204)?;
         let session = session.id().to_owned();
         report.lock().answered.push(AnsweredChange { request, session, is_release: true });
