@@ -351,7 +351,7 @@ fn a_pool_with_an_extension_that_chromium_rejects_backs_off_and_reports_why() ->
             .then_some(())
     })?;
     until("the metrics count it", TEST_TIMEOUT, || {
-        let metrics = server.get("/metrics").ok()?.text();
+        let metrics = server.metrics().ok()?;
         metrics
             .lines()
             .any(|line| line.starts_with("casement_pool_blocked") && line.contains("reason=\"extension\""))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use casement_test_support::program::http::Request;
-use casement_test_support::program::{Cluster, ClusterOptions, Fault, Load, Numbers, Report, until};
+use casement_test_support::program::{Cdp, Cluster, ClusterOptions, Fault, Load, Numbers, Report, until};
 use serde_json::json;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -17,6 +17,8 @@ const SIZE: u64 = 6;
 /// The time of the load before a fault, and the time of a fault.
 const BEFORE: Duration = Duration::from_secs(20);
 const FAULT: Duration = Duration::from_secs(60);
+/// The sessions without a pool on a node that is killed.
+const HELD: usize = 2;
 /// The time in which the sessions of a lost node end: 45 s without a heartbeat, and the interval of the check.
 const LOST_WITHIN: Duration = Duration::from_secs(60);
 /// The least number of leases that show that the service works.
@@ -53,6 +55,8 @@ fn a_node_killed_under_load_costs_only_its_own_sessions() -> anyhow::Result<()> 
     let (mut cluster, load) = loaded(None)?;
     thread::sleep(BEFORE);
     let id = cluster.node_id(1)?;
+    let held = (0..HELD).map(|_| cluster.nodes()[1].headless()).collect::<anyhow::Result<Vec<_>>>()?;
+    let elsewhere = cluster.nodes()[2].headless()?;
 
     cluster.cause(Fault::Kill(1))?;
     let killed = Instant::now();
@@ -63,7 +67,13 @@ fn a_node_killed_under_load_costs_only_its_own_sessions() -> anyhow::Result<()> 
     })?;
     let lost_after = killed.elapsed();
     let ends = format!("select count(*) from sessions where node_id = '{id}' and end_reason = 'node_lost'");
-    eprintln!("{} sessions ended as node_lost within {lost_after:?}", cluster.sql(&ends)?);
+    let lost: usize = cluster.sql(&ends)?.parse()?;
+    eprintln!("{lost} sessions ended as node_lost within {lost_after:?}");
+    assert!(lost >= HELD, "only {lost} sessions");
+    for session in &held {
+        assert!(Cdp::connect(session.text("cdp_ws_url")).is_err(), "a browser of the dead node serves");
+    }
+    assert_eq!(cluster.nodes()[0].get(&format!("/browsers/{}", elsewhere.id()))?.status, 200);
     until_leased(&load, SOME)?;
     thread::sleep(FAULT.saturating_sub(killed.elapsed()));
     cluster.undo(Fault::Kill(1))?;

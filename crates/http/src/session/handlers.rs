@@ -16,6 +16,7 @@ use casement_domain::{
     field::{FieldCode, InvalidInput},
     page::Listed,
     session::{Session, SessionFilter, StatusFilter},
+    telemetry::Category,
 };
 
 use super::{
@@ -147,8 +148,9 @@ pub(crate) async fn get_browser(mut request: Request<ProjectKey>) -> Answer {
     let include_deleted = request.query::<DeletedParams>()?.include_deleted.unwrap_or(false);
     let which = request.path("id_or_name")?;
     let session = request.services().sessions.get(request.scope(), &which, include_deleted).await?;
-    // Only the node of the session knows which requests its network configuration refused.
-    if session.shape.network.is_some()
+    // Only the node of the session knows which requests its network configuration refused, and records calls as events.
+    let records_calls = session.telemetry.as_ref().is_some_and(|capture| capture.includes(Category::Control));
+    if (session.shape.network.is_some() || records_calls)
         && let Some(response) = request.relayed(&session).await?
     {
         return Ok(response);

@@ -47,3 +47,11 @@ pub(super) fn behind(entrance: &Server) -> anyhow::Result<Options> {
         ..options
     })
 }
+
+impl Server {
+    /// Returns the metrics of the server and of those behind it.
+    pub fn metrics(&self) -> anyhow::Result<String> {
+        let own = self.get("/metrics")?.expect(200)?.text();
+        self.peers.iter().try_fold(own, |all, peer| Ok(all + &peer.metrics()?))
+    }
+}

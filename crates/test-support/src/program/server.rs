@@ -53,7 +53,7 @@ pub struct Server {
     output: Lines,
     watchdog: Option<Watchdog>,
     /// The servers behind this one, which have all its sessions; see [`peers`].
-    peers: Vec<Server>,
+    pub(super) peers: Vec<Server>,
 }
 
 /// What keeps the address of a server while the server does not run.
