@@ -70,6 +70,7 @@ const OF_ONE_HOST: &[&str] = &[
     "all::pools::a_pool_that_cannot_fill_backs_off_reports_why_and_fills_once_it_can",
     "all::pools::a_create_of_the_default_shape_takes_a_spare_and_never_a_browser_of_a_pool",
     "all::profiles::a_stop_that_ends_the_sessions_saves_all_of_their_profiles",
+    "all::replays::a_recording_is_stored_or_failed_after_its_server_is_stopped_or_killed",
     "all::replays::a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_played",
 ];
 
