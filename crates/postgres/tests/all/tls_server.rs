@@ -1,7 +1,7 @@
 //! A PostgreSQL that listens at a port of this machine, with a certificate.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
@@ -23,8 +23,8 @@ pub(crate) const CERTIFIED: &str = "certified";
 const PASSWORD: &str = "a-password-that-nobody-may-see";
 const ACCESS: &str = "\
 local all all trust
-hostssl all certified 127.0.0.1/32 cert
-host all casement 127.0.0.1/32 scram-sha-256
+hostssl all certified 127.0.0.0/8 cert
+host all casement 127.0.0.0/8 scram-sha-256
 ";
 
 /// A certificate and its key, in PEM form.
@@ -72,7 +72,8 @@ pub(crate) fn self_signed(name: &str) -> Result<Issued, rcgen::Error> {
 pub(crate) struct TlsServer {
     home: Home,
     cluster: Cluster,
-    port: u16,
+    /// An address of this machine that no other server has. The port is that of all private clusters.
+    address: Ipv4Addr,
     pub(crate) authority: Authority,
 }
 
@@ -82,10 +83,10 @@ impl TlsServer {
         let home = Home::new()?;
         Cluster::start(home.config()).await?.stop().await?;
         let authority = Authority::new("The test's authority")?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let address = free_address()?;
         let settings = format!(
-            "listen_addresses = '127.0.0.1'\nport = {port}\nssl = on\nssl_cert_file = 'server.crt'\n\
-             ssl_key_file = 'server.key'\nssl_ca_file = 'ca.crt'\n"
+            "listen_addresses = '{address}'\nssl = on\nssl_cert_file = 'server.crt'\nssl_key_file = 'server.key'\n\
+             ssl_ca_file = 'ca.crt'\n"
         );
         let data_dir = home.data_dir();
         place(&data_dir, "operator.conf", &settings)?;
@@ -93,7 +94,7 @@ impl TlsServer {
         place(&data_dir, "ca.crt", &authority.pem())?;
         place_certificate(&data_dir, &authority.issue(HOST, 2300)?)?;
         let cluster = Cluster::start(home.config()).await?;
-        let server = Self { home, cluster, port, authority };
+        let server = Self { home, cluster, address, authority };
         server.ask(&format!("ALTER ROLE casement PASSWORD '{PASSWORD}'; CREATE ROLE {CERTIFIED} LOGIN")).await?;
         Ok(server)
     }
@@ -124,12 +125,12 @@ impl TlsServer {
 
     /// The URL with another name for the same server.
     pub(crate) fn url_of(&self, host: &str, parameters: &str) -> String {
-        format!("postgresql://casement:{PASSWORD}@{host}:{}/casement?hostaddr=127.0.0.1&{parameters}", self.port)
+        format!("postgresql://casement:{PASSWORD}@{host}/casement?hostaddr={}&{parameters}", self.address)
     }
 
     /// The URL of the role that proves itself by a certificate.
     pub(crate) fn url_of_certified(&self, parameters: &str) -> String {
-        format!("postgresql://{CERTIFIED}@{HOST}:{}/casement?hostaddr=127.0.0.1&{parameters}", self.port)
+        format!("postgresql://{CERTIFIED}@{HOST}/casement?hostaddr={}&{parameters}", self.address)
     }
 
     pub(crate) fn config(&self, parameters: &str) -> Result<DatabaseConfig, Fault> {
@@ -151,8 +152,7 @@ impl TlsServer {
 
     /// Runs statements over the unix socket. Returns the first column of the first row.
     pub(crate) async fn ask(&self, statements: &str) -> Result<String, tokio_postgres::Error> {
-        let url = format!("{}&port={}", self.cluster.url(), self.port);
-        let (client, connection) = tokio_postgres::connect(&url, NoTls).await?;
+        let (client, connection) = tokio_postgres::connect(&self.cluster.url(), NoTls).await?;
         let driving = tokio::spawn(connection);
         let answer = client.simple_query(statements).await?;
         driving.abort();
@@ -170,6 +170,17 @@ impl TlsServer {
              FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'casement'",
         )
         .await
+    }
+}
+
+/// Finds a loopback address with a free port 5432: the number of a free port makes it differ from that of other tests.
+fn free_address() -> std::io::Result<Ipv4Addr> {
+    loop {
+        let [high, low] = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_be_bytes();
+        let address = Ipv4Addr::new(127, 54, high, low);
+        if TcpListener::bind((address, 5432)).is_ok() {
+            return Ok(address);
+        }
     }
 }
 
