@@ -11,7 +11,7 @@ use casement_postgres::{
 };
 
 use crate::support::{TestResult, until};
-use crate::tls_server::{Authority, CERTIFIED, TlsServer, self_signed, shows_the_password};
+use crate::tls_server::{Authority, CERTIFIED, PLAIN, TlsServer, self_signed, shows_the_password};
 use crate::world::Fault;
 
 /// The text of an error with its causes.
@@ -102,8 +102,12 @@ async fn an_expired_certificate_is_refused_and_a_renewed_or_self_signed_one_used
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_refused_by_require_and_accepted_by_prefer() -> TestResult {
+async fn a_connection_without_tls_is_refused_by_require_and_accepted_by_prefer() -> TestResult {
     let server = TlsServer::start().await?;
+    let reason = refusal(&server.url_of_role(PLAIN, "sslmode=require")).await?;
+    assert!(reason.contains("pg_hba.conf rejects connection"), "{reason}");
+    assert_eq!(connected(&server, &server.url_of_role(PLAIN, "sslmode=prefer")).await?, "0 and 1");
+
     server.turn_tls_off().await?;
     let verified = format!("sslmode=verify-full&sslrootcert={}", server.root_file()?);
     for parameters in ["sslmode=require", &verified] {
@@ -166,12 +170,12 @@ async fn dumps_are_made_and_restored_with_the_same_checks() -> TestResult {
 #[tokio::test]
 async fn a_role_proves_itself_by_a_certificate_which_may_be_renewed_meanwhile() -> TestResult {
     let server = TlsServer::start().await?;
-    let reason = refusal(&server.url_of_certified("sslmode=require")).await?;
+    let reason = refusal(&server.url_of_role(CERTIFIED, "sslmode=require")).await?;
     assert!(reason.contains("connection requires a valid client certificate"), "{reason}");
 
     let other = server.authority.issue("casement", 2300)?;
     let (certificate, key) = (server.file("c.crt", &other.certificate)?, server.file("c.key", &other.key)?);
-    let url = server.url_of_certified(&format!("sslmode=require&sslcert={certificate}&sslkey={key}"));
+    let url = server.url_of_role(CERTIFIED, &format!("sslmode=require&sslcert={certificate}&sslkey={key}"));
     let database = Database::new(&DatabaseConfig::parse(&url)?);
     assert!(database.ping().await.is_err(), "a certificate of another role");
     let issued = server.authority.issue(CERTIFIED, 2300)?;

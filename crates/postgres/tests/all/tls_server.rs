@@ -20,10 +20,14 @@ use crate::world::Fault;
 const HOST: &str = "db.test";
 /// The role that proves itself by a certificate.
 pub(crate) const CERTIFIED: &str = "certified";
+/// The role that may only connect without TLS.
+pub(crate) const PLAIN: &str = "plain";
 const PASSWORD: &str = "a-password-that-nobody-may-see";
 const ACCESS: &str = "\
 local all all trust
 hostssl all certified 127.0.0.0/8 cert
+hostssl all plain 127.0.0.0/8 reject
+hostnossl all plain 127.0.0.0/8 trust
 host all casement 127.0.0.0/8 scram-sha-256
 ";
 
@@ -95,7 +99,11 @@ impl TlsServer {
         place_certificate(&data_dir, &authority.issue(HOST, 2300)?)?;
         let cluster = Cluster::start(home.config()).await?;
         let server = Self { home, cluster, address, authority };
-        server.ask(&format!("ALTER ROLE casement PASSWORD '{PASSWORD}'; CREATE ROLE {CERTIFIED} LOGIN")).await?;
+        server
+            .ask(&format!(
+                "ALTER ROLE casement PASSWORD '{PASSWORD}'; CREATE ROLE {CERTIFIED} LOGIN; CREATE ROLE {PLAIN} LOGIN"
+            ))
+            .await?;
         Ok(server)
     }
 
@@ -128,9 +136,9 @@ impl TlsServer {
         format!("postgresql://casement:{PASSWORD}@{host}/casement?hostaddr={}&{parameters}", self.address)
     }
 
-    /// The URL of the role that proves itself by a certificate.
-    pub(crate) fn url_of_certified(&self, parameters: &str) -> String {
-        format!("postgresql://{CERTIFIED}@{HOST}/casement?hostaddr={}&{parameters}", self.address)
+    /// The URL of a role without a password.
+    pub(crate) fn url_of_role(&self, role: &str, parameters: &str) -> String {
+        format!("postgresql://{role}@{HOST}/casement?hostaddr={}&{parameters}", self.address)
     }
 
     pub(crate) fn config(&self, parameters: &str) -> Result<DatabaseConfig, Fault> {
