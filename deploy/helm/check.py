@@ -220,7 +220,9 @@ def check_options(renderings):
     assert (file["session_memory"], file["otlp_traces"], file["no_default_pool"]) == (1024, 0.1, True), file
     assert type(file["session_memory"]) is int and file["allowed_host"][-1] == "casement.internal"
     beside = pod_of(renderings["everything-values"])["initContainers"]
-    assert [(it["name"], it.get("restartPolicy")) for it in beside] == [("database-tls", "Always"), ("doctor", None)]
+    assert [(it["name"], it.get("restartPolicy")) for it in beside] == [("database-proxy", "Always"), ("doctor", None)]
+    mounts = pod_of(renderings["everything-values"])["containers"][0]["volumeMounts"]
+    assert {"name": "database-ca", "mountPath": "/etc/database", "readOnly": True} in mounts, mounts
     profiles = pod_of(renderings["everything-values"])["securityContext"]
     assert profiles["seccompProfile"] == {"type": "Localhost", "localhostProfile": "profiles/casement.json"}
     assert profiles["appArmorProfile"] == {"type": "Localhost", "localhostProfile": "casement"}

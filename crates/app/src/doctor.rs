@@ -147,7 +147,7 @@ impl Drop for TrialDir {
 
 async fn database(url: &str) -> Result<String, String> {
     let config = DatabaseConfig::parse(url).map_err(|error| error.to_string())?;
-    Database::new(&config).ping().await.map_err(|error| error.to_string())?;
+    Database::new(&config).ping().await.map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
     Ok("the one of --database-url answers".to_owned())
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,12 +10,12 @@ use deadpool::managed::{Manager, Metrics, Object, Pool, QueueMode, RecycleError,
 use diesel::ConnectionError;
 use diesel_async::{AnsiTransactionManager, AsyncPgConnection, TransactionManager};
 use tokio::runtime::Handle;
-use tokio_postgres::config::SslMode;
-use tokio_postgres::{Config, NoTls};
 use tracing::Instrument as _;
 
 use casement_domain::StoreError;
 
+use crate::connect::{Address, CONNECT_LIMIT};
+use crate::database_config::DatabaseConfig;
 use crate::decisions::Decisions;
 use crate::error::{CallError, Unreachable};
 use crate::idle_connection::IdleConnection;
@@ -26,121 +25,16 @@ use crate::pipelined::{PipelinedConnection, PipelinedConnections, Slot};
 const WAIT_LIMIT: Duration = Duration::from_millis(1500);
 /// How long a call waits for a free connection while other calls succeed: then the database is only busy.
 const MAX_WAIT: Duration = Duration::from_secs(30);
-/// The timeout for opening a connection.
-const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// The timeout for the work on a connection. With [`WAIT_LIMIT`] before it, a call to an unreachable database takes up
 /// to five seconds.
 const WORK_LIMIT: Duration = Duration::from_millis(3500);
-/// Server settings of each connection: timeouts, in milliseconds, that end abandoned statements and transactions; the
-/// time zone.
-const SERVER_OPTIONS: &str = "-c statement_timeout=10000 -c idle_in_transaction_session_timeout=30000 -c timezone=UTC";
-
-/// The address of the database and the maximum number of connections to it.
-#[derive(Clone)]
-pub struct DatabaseConfig {
-    connect: Config,
-    connections: usize,
-}
-
-/// The connection string can't be used. The messages do not repeat it: it may hold a password.
-#[derive(Debug, thiserror::Error)]
-pub enum BadDatabaseUrl {
-    /// The URL is not a PostgreSQL connection string.
-    #[error("the database URL is not a PostgreSQL connection string: {0}")]
-    Unreadable(#[source] tokio_postgres::Error),
-    /// The URL requires TLS, which is not supported.
-    #[error(
-        "the database URL asks for TLS (sslmode=require), which this build does not speak; use a unix socket, a private \
-         network with sslmode=disable, or a local TLS proxy such as stunnel or PgBouncer"
-    )]
-    TlsRequired,
-}
-
-impl DatabaseConfig {
-    /// The default maximum number of connections of a node. The private cluster allows 100; LISTEN and migrations need
-    /// one more each.
-    pub const DEFAULT_CONNECTIONS: usize = 16;
-
-    /// Reads a connection string: a URL (`postgresql://user@host/db`, `postgresql:///db?host=/directory`) or
-    /// `key=value` pairs.
-    ///
-    /// # Errors
-    /// [`BadDatabaseUrl`].
-    pub fn parse(url: &str) -> Result<Self, BadDatabaseUrl> {
-        let mut connect = Config::from_str(url).map_err(BadDatabaseUrl::Unreadable)?;
-        if connect.get_ssl_mode() == SslMode::Require {
-            return Err(BadDatabaseUrl::TlsRequired);
-        }
-        connect.ssl_mode(SslMode::Disable).application_name("casement");
-        connect.keepalives_idle(Duration::from_secs(30)).tcp_user_timeout(Duration::from_secs(15));
-        if connect.get_connect_timeout().is_none() {
-            connect.connect_timeout(CONNECT_LIMIT);
-        }
-        if connect.get_options().is_none() {
-            connect.options(SERVER_OPTIONS);
-        }
-        Ok(Self { connect, connections: Self::DEFAULT_CONNECTIONS })
-    }
-
-    /// Sets the maximum number of connections, at least 1.
-    #[must_use]
-    pub fn with_connections(mut self, connections: usize) -> Self {
-        self.connections = connections.max(1);
-        self
-    }
-
-    /// The settings of connections outside of the pool: LISTEN, migrations.
-    pub(crate) fn connect_config(&self) -> &Config {
-        &self.connect
-    }
-
-    /// The settings of connections that run a few short statements again and again: each is planned once, without its
-    /// values. Planning one for its values takes longer than running it, and PostgreSQL does so five times before it
-    /// considers a generic plan.
-    fn planned_once(&self) -> Config {
-        let mut config = self.connect.clone();
-        let options = format!("{} -c plan_cache_mode=force_generic_plan", config.get_options().unwrap_or_default());
-        config.options(options.trim_start());
-        config
-    }
-
-    /// The settings of connections whose statements may take long: without timeouts of statements.
-    pub(crate) fn unhurried(&self) -> Config {
-        let mut config = self.connect.clone();
-        config.options("-c timezone=UTC");
-        config
-    }
-}
-
-impl fmt::Debug for DatabaseConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hosts = (self.connect.get_hosts(), self.connect.get_dbname());
-        f.debug_struct("DatabaseConfig").field("to", &hosts).field("connections", &self.connections).finish()
-    }
-}
-
-/// Opens one connection, whose socket is driven by the current runtime.
-pub(crate) async fn connect(config: &Config) -> Result<AsyncPgConnection, ConnectionError> {
-    let bad = |error: tokio_postgres::Error| ConnectionError::BadConnection(describe(&error));
-    let (client, connection) = config.connect(NoTls).await.map_err(bad)?;
-    AsyncPgConnection::try_from_client_and_connection(client, connection).await
-}
-
-/// The error with its cause, since the driver's own text names only the kind of error.
-pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    }
-}
-
 /// The connections to the database, shared by all repositories. Cheap to clone.
 #[derive(Clone)]
 pub struct Database {
     pool: Pool<Opener>,
     reads: PipelinedConnections,
     leases: PipelinedConnections,
-    shared: Arc<Config>,
+    shared: Arc<Address>,
     decisions: Decisions,
     /// The number of calls that succeeded, which distinguishes a busy database from an unreachable one.
     answered: Arc<AtomicU64>,
@@ -161,11 +55,11 @@ impl Database {
     /// Outside of a tokio runtime.
     #[must_use]
     pub fn new(config: &DatabaseConfig) -> Self {
-        let manager = Opener { connect: config.connect.clone(), main: Handle::current() };
+        let manager = Opener { address: config.address().clone(), main: Handle::current() };
         // Building fails only for a pool with timeouts and no runtime; the timeouts here are outside of the pool.
         // LIFO, since the connection that was used last has its statements prepared and planned.
         let pool = Pool::builder(manager)
-            .max_size(config.connections)
+            .max_size(config.connections())
             .queue_mode(QueueMode::Lifo)
             .build()
             .unwrap_or_else(|e| unreachable!("{e}"));
@@ -424,7 +318,7 @@ pub(crate) use repository;
 
 /// Opens the connections of the pool.
 struct Opener {
-    connect: Config,
+    address: Address,
     /// The runtime that drives the sockets. The single-threaded runtime of a web worker may stall or end.
     main: Handle,
 }
@@ -434,10 +328,10 @@ impl Manager for Opener {
     type Error = ConnectionError;
 
     async fn create(&self) -> Result<IdleConnection, ConnectionError> {
-        let connect = self.connect.clone();
+        let address = self.address.clone();
         let slow = |_elapsed| ConnectionError::BadConnection("no answer to the greeting".to_owned());
         let opening =
-            async move { tokio::time::timeout(CONNECT_LIMIT, IdleConnection::open(&connect)).await.map_err(slow)? };
+            async move { tokio::time::timeout(CONNECT_LIMIT, IdleConnection::open(&address)).await.map_err(slow)? };
         self.main.spawn(opening).await.map_err(|error| ConnectionError::BadConnection(error.to_string()))?
     }
 
@@ -471,24 +365,5 @@ impl Drop for Guard {
         if let Some(connection) = self.0.take() {
             drop(Object::take(connection));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{BadDatabaseUrl, DatabaseConfig};
-
-    #[test]
-    fn a_password_shows_nowhere() {
-        let config = DatabaseConfig::parse("postgresql://me:hunter2@db.internal/casement").expect("a URL");
-        assert!(!format!("{config:?}").contains("hunter2"));
-        let bad = DatabaseConfig::parse("postgresql://me:hunter2@db.internal:port/x").expect_err("no port");
-        assert!(!format!("{bad} {bad:?}").contains("hunter2"));
-    }
-
-    #[test]
-    fn a_url_that_requires_tls_is_refused_with_the_remedy() {
-        let bad = DatabaseConfig::parse("postgresql://me@db/casement?sslmode=require").expect_err("TLS");
-        assert!(matches!(bad, BadDatabaseUrl::TlsRequired));
     }
 }

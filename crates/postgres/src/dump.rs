@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
@@ -12,13 +13,14 @@ use casement_domain::replay::ReplayArchive;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
-use tokio_postgres::config::Host;
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::config::{ChannelBinding, Host};
+use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 use crate::cluster::{Binaries, ClusterError, url_encode};
 use crate::column::ColumnValue;
-use crate::database::{DatabaseConfig, describe};
+use crate::connect::{Address, describe};
+use crate::database_config::DatabaseConfig;
 
 /// The number of characters of a program's messages that an error shows.
 const MAX_MESSAGE_CHARS: usize = 2000;
@@ -135,7 +137,7 @@ fn id<T: ColumnValue<Raw = Uuid>>(row: &Row, column: usize, table: &'static str)
 }
 
 async fn connect(config: &DatabaseConfig) -> Result<(Client, JoinHandle<()>), DumpError> {
-    let (client, connection) = config.unhurried().connect(NoTls).await?;
+    let (client, connection) = config.unhurried().connect().await?;
     // Every failure is also the result of a statement.
     let driver = tokio::spawn(async move { drop(connection.await) });
     Ok((client, driver))
@@ -189,7 +191,7 @@ impl DumpPrograms {
         output: &mut (impl AsyncWrite + Unpin),
     ) -> Result<(), DumpError> {
         const PROGRAM: &str = "pg_dump";
-        let mut command = self.command(PROGRAM, config.connect_config());
+        let mut command = self.command(PROGRAM, config.address());
         command.args(["--format=custom", "--no-owner", "--no-privileges"]).arg(format!("--snapshot={}", snapshot.id));
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(of(PROGRAM))?;
         let dumped = child.stdout.take().ok_or_else(|| of(PROGRAM)(io::ErrorKind::BrokenPipe.into()))?;
@@ -206,26 +208,26 @@ impl DumpPrograms {
     /// [`DumpError::Failed`], [`DumpError::Io`].
     pub async fn restore(&self, config: &DatabaseConfig, dump: File) -> Result<(), DumpError> {
         const PROGRAM: &str = "pg_restore";
-        let mut command = self.command(PROGRAM, config.connect_config());
+        let mut command = self.command(PROGRAM, config.address());
         command.args(["--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"]);
         let mut child = command.stdin(dump).stdout(Stdio::null()).spawn().map_err(of(PROGRAM))?;
         let message = messages(&mut child).await;
         ended(PROGRAM, &mut child, message).await
     }
 
-    fn command(&self, program: &str, config: &Config) -> Command {
+    fn command(&self, program: &str, address: &Address) -> Command {
         let mut command = Command::new(self.0.program(program));
-        command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C").envs(environment(config));
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C").envs(environment(address));
         command.arg("--no-password");
-        let name = config.get_dbname().or(config.get_user()).unwrap_or_default();
+        let name = address.config.get_dbname().or(address.config.get_user()).unwrap_or_default();
         command.arg(format!("--dbname=postgresql:///{}", url_encode(name)));
         command.current_dir("/").stderr(Stdio::piped()).kill_on_drop(true);
         command
     }
 }
 
-/// Returns libpq's variables for the address, the user and the password.
-fn environment(config: &Config) -> Vec<(&'static str, std::ffi::OsString)> {
+/// Returns libpq's variables for the address, its protection, the user and the password.
+fn environment(Address { config, tls }: &Address) -> Vec<(&'static str, std::ffi::OsString)> {
     let mut hosts = Vec::new();
     for host in config.get_hosts() {
         hosts.push(match host {
@@ -234,7 +236,18 @@ fn environment(config: &Config) -> Vec<(&'static str, std::ffi::OsString)> {
         });
     }
     let ports: Vec<String> = config.get_ports().iter().map(u16::to_string).collect();
-    let mut variables = vec![("PGHOST", hosts.join(",").into()), ("PGSSLMODE", "disable".into())];
+    let mut variables = tls.environment();
+    variables.push(("PGHOST", hosts.join(",").into()));
+    if !config.get_hostaddrs().is_empty() {
+        let addresses: Vec<String> = config.get_hostaddrs().iter().map(IpAddr::to_string).collect();
+        variables.push(("PGHOSTADDR", addresses.join(",").into()));
+    }
+    let binding = match config.get_channel_binding() {
+        ChannelBinding::Disable => "disable",
+        ChannelBinding::Require => "require",
+        _ => "prefer",
+    };
+    variables.push(("PGCHANNELBINDING", binding.into()));
     if !ports.is_empty() {
         variables.push(("PGPORT", ports.join(",").into()));
     }
@@ -285,7 +298,7 @@ mod tests {
     fn a_password_is_in_the_environment_and_not_in_the_arguments() {
         let config = DatabaseConfig::parse("postgresql://me:hunter2@db.internal:5433/a%20b").expect("a URL");
         let programs = DumpPrograms(Binaries { dir: "/bin".into(), major: 15 });
-        let command = programs.command("pg_dump", config.connect_config());
+        let command = programs.command("pg_dump", config.address());
         let arguments: Vec<_> = command.as_std().get_args().map(|word| word.to_string_lossy()).collect();
         assert_eq!(arguments, ["--no-password", "--dbname=postgresql:///a%20b"]);
         let of = |name: &str| {
@@ -294,6 +307,18 @@ mod tests {
         };
         let given = ["PGHOST", "PGPORT", "PGUSER", "PGPASSWORD"].map(of);
         assert_eq!(given, [Some("db.internal"), Some("5433"), Some("me"), Some("hunter2")]);
+    }
+
+    /// The library of version 15 takes `system` for the name of a file.
+    #[test]
+    fn programs_check_certificates_as_the_server_does() {
+        let url = "postgresql://db.internal/x?sslmode=verify-full&channel_binding=require&hostaddr=10.0.0.1";
+        let config = DatabaseConfig::parse(url).expect("a URL");
+        let variables: std::collections::HashMap<_, _> = environment(config.address()).into_iter().collect();
+        assert_eq!(variables["PGSSLMODE"], "verify-full");
+        assert_eq!(variables["PGCHANNELBINDING"], "require");
+        assert_eq!(variables["PGHOSTADDR"], "10.0.0.1");
+        assert!(Path::new(&variables["PGSSLROOTCERT"]).is_file(), "{variables:?}");
     }
 
     #[test]

@@ -8,12 +8,8 @@ use std::task::{Context, Poll, Waker};
 use diesel::ConnectionError;
 use diesel_async::AsyncPgConnection;
 use diesel_async::pooled_connection::PoolableConnection as _;
-use tokio_postgres::tls::NoTlsStream;
-use tokio_postgres::{Config, NoTls, Socket};
 
-use crate::database::describe;
-
-type Wire = tokio_postgres::Connection<Socket, NoTlsStream>;
+use crate::connect::{Address, Wire, bad_connection, describe};
 
 /// A connection whose socket is read and written only during [`run`](Self::run).
 pub(crate) struct IdleConnection {
@@ -28,9 +24,8 @@ pub(crate) struct Lost(String);
 
 impl IdleConnection {
     /// Opens a connection. Its socket belongs to the current runtime.
-    pub(crate) async fn open(config: &Config) -> Result<Self, ConnectionError> {
-        let bad = |error: tokio_postgres::Error| ConnectionError::BadConnection(describe(&error));
-        let (client, mut wire) = config.connect(NoTls).await.map_err(bad)?;
+    pub(crate) async fn open(address: &Address) -> Result<Self, ConnectionError> {
+        let (client, mut wire) = address.connect().await.map_err(|error| bad_connection(&error))?;
         let greeted = drive(&mut wire, AsyncPgConnection::try_from(client)).await;
         let connection = greeted.map_err(|lost| ConnectionError::BadConnection(lost.to_string()))??;
         Ok(Self { connection, wire })

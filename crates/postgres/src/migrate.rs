@@ -9,7 +9,7 @@ use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 
-use crate::database::{DatabaseConfig, connect};
+use crate::database_config::DatabaseConfig;
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations");
 /// The number of the advisory lock, the same in all versions: "casement" in ASCII.
@@ -86,7 +86,7 @@ async fn run(
     config: &DatabaseConfig,
     work: impl FnOnce(&mut SyncConnection) -> Migrated + Send + 'static,
 ) -> Result<Vec<String>, MigrateError> {
-    let mut connection = connect(&config.unhurried()).await.map_err(MigrateError::Unreachable)?;
+    let mut connection = config.unhurried().open().await.map_err(MigrateError::Unreachable)?;
     lock(&mut connection).await?;
     // The harness blocks its thread, so it runs outside of the runtime's threads. The lock is released with the
     // connection.

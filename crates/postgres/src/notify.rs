@@ -6,9 +6,10 @@ use casement_domain::backoff::Backoff;
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio_postgres::{AsyncMessage, NoTls};
+use tokio_postgres::AsyncMessage;
 
-use crate::database::DatabaseConfig;
+use crate::connect::describe;
+use crate::database_config::DatabaseConfig;
 
 /// The number of buffered events from which on the connection is no longer read.
 const BACKLOG: usize = 1024;
@@ -85,7 +86,7 @@ async fn keep_listening(config: DatabaseConfig, channels: Vec<String>, sender: m
 
 #[derive(Debug, thiserror::Error)]
 enum Lost {
-    #[error("{0}")]
+    #[error("{}", describe(.0))]
     Driver(#[from] tokio_postgres::Error),
     #[error("it was closed")]
     Closed,
@@ -100,7 +101,7 @@ async fn listen_once(
     sender: &mpsc::Sender<NotificationEvent>,
     listened: &mut bool,
 ) -> Result<(), Lost> {
-    let (client, mut connection) = config.connect_config().connect(NoTls).await?;
+    let (client, mut connection) = config.address().connect().await?;
     let mut messages = stream::poll_fn(move |context| connection.poll_message(context));
     let listening: String = channels.iter().map(|channel| format!("LISTEN {};", quote(channel))).collect();
     let (given, mut received) = mpsc::channel(1);

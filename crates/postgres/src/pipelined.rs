@@ -11,9 +11,8 @@ use diesel::ConnectionError;
 use diesel_async::AsyncPgConnection;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::OnceCell;
-use tokio_postgres::{Config, NoTls};
 
-use crate::database::describe;
+use crate::connect::{Address, bad_connection, describe};
 
 thread_local! {
     static OF_THIS_THREAD: RefCell<HashMap<u64, Slot>> = RefCell::default();
@@ -61,9 +60,8 @@ impl PipelinedConnections {
 
 impl PipelinedConnection {
     /// Opens a connection, whose socket is driven by the current runtime.
-    pub(crate) async fn open(config: &Config) -> Result<Self, ConnectionError> {
-        let bad = |error: tokio_postgres::Error| ConnectionError::BadConnection(describe(&error));
-        let (client, wire) = config.connect(NoTls).await.map_err(bad)?;
+    pub(crate) async fn open(address: &Address) -> Result<Self, ConnectionError> {
+        let (client, wire) = address.connect().await.map_err(|error| bad_connection(&error))?;
         let ended = Arc::<AtomicBool>::default();
         let end = Arc::clone(&ended);
         tokio::spawn(async move {

@@ -15,7 +15,8 @@ use tokio::sync::OnceCell;
 use tokio_postgres::NoTls;
 
 use crate::cluster::{Account, Binaries, ClusterError, Durability, IoContext, PidFile, initdb, url_of};
-use crate::database::{Database, DatabaseConfig};
+use crate::database::Database;
+use crate::database_config::DatabaseConfig;
 use crate::migrate::migrate;
 
 const PREFIX: &str = "casement-test-";

@@ -165,7 +165,7 @@ impl Cluster {
 
     /// Checks that the socket leads to this cluster, and creates the database if it is missing.
     async fn verify_and_make_database(&self) -> Result<(), ClusterError> {
-        let unusable = |e: tokio_postgres::Error| ClusterError::Unusable(crate::database::describe(&e));
+        let unusable = |e: tokio_postgres::Error| ClusterError::Unusable(crate::connect::describe(&e));
         let url = url_of(&self.socket_dir, "postgres");
         let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.map_err(unusable)?;
         let driving = tokio::spawn(connection);

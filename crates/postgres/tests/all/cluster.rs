@@ -15,20 +15,20 @@ use crate::support::{TestResult, until};
 const STARTER: &str = "CASEMENT_TEST_STARTS_A_CLUSTER_IN";
 
 /// A data directory that the unprivileged account can enter, and whose PostgreSQL is killed on drop.
-struct Home(TempDir);
+pub(crate) struct Home(TempDir);
 
 impl Home {
-    fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         let dir = tempfile::Builder::new().prefix("casement-cluster-").tempdir_in("/tmp")?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         Ok(Self(dir))
     }
 
-    fn data_dir(&self) -> PathBuf {
+    pub(crate) fn data_dir(&self) -> PathBuf {
         self.0.path().join("postgres")
     }
 
-    fn config(&self) -> ClusterConfig {
+    pub(crate) fn config(&self) -> ClusterConfig {
         ClusterConfig::new(self.data_dir())
     }
 

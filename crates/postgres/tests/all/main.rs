@@ -31,5 +31,7 @@ mod sign_ins;
 mod support;
 mod telemetry;
 mod telemetry_destinations;
+mod tls;
+mod tls_server;
 mod wait_queue;
 mod world;

@@ -139,4 +139,7 @@ capabilities:
   readOnly: true
 - name: temporary
   mountPath: /tmp
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
