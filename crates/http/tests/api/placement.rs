@@ -57,9 +57,9 @@ fn alone() -> Option<Box<MockNodeRooms>> {
 const THE_OTHER_HAS_ROOM: &[(u32, u32)] = &[(PLACES, 3)];
 const FULL: &[(u32, u32)] = &[(PLACES, PLACES)];
 
-/// Returns the ports of an entrance that makes no session, but finds those of the other node.
-fn entrance(looks: &'static [(u32, u32)]) -> Ports {
-    let mut ports = Ports { rooms: rooms(looks), ..Ports::default() };
+/// Returns the ports of a node that finds all sessions of the other node, and makes none.
+fn finding() -> Ports {
+    let mut ports = Ports::default();
     let found = |id: SessionId| Session { id, ..session(1) };
     ports.sessions.expect_find().returning(move |id| Ok(Some(found(id))));
     ports.sessions.expect_find_in_project().returning(move |_, which, _| {
@@ -69,7 +69,11 @@ fn entrance(looks: &'static [(u32, u32)]) -> Ports {
     ports
 }
 
-/// The sessions that a node was asked to store.
+fn entrance(looks: &'static [(u32, u32)]) -> Ports {
+    Ports { rooms: rooms(looks), ..finding() }
+}
+
+/// The nodes of the sessions that a node tried to store.
 type Stored = Arc<parking_lot::Mutex<Vec<NodeId>>>;
 
 /// Lets a node make sessions, after it has refused one for each of `refusals`.
@@ -97,7 +101,7 @@ fn exceeded(limit: Limit) -> LimitExceeded {
 }
 
 fn other(refusals: impl IntoIterator<Item = Limit>) -> (Ports, Stored) {
-    making(Ports::of_first_session(), refusals)
+    making(finding(), refusals)
 }
 
 async fn new_webdriver_session(api: &TestApi) -> Reply {
