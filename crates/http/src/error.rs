@@ -82,7 +82,7 @@ codes! {
     PayloadTooLarge => "payload_too_large", 413, "The body exceeds its limit.";
     Misdirected => "misdirected", 421, "Another node relayed the request to a node that it is not meant for; clients do not see this.";
     UnsupportedMediaType => "unsupported_media_type", 415, "The body is not JSON.";
-    LimitExceeded => "limit_exceeded", 429, "A limit of the session, the project or the organization is reached.";
+    LimitExceeded => "limit_exceeded", 429, "A limit of the session, the project, the organization or the nodes is reached.";
     RateLimited => "rate_limited", 429, "The key exceeds the rate that the operator has set, or too many credentials from the address were refused.";
     Internal => "internal", 500, "The server failed, or lost a browser or the database during an operation, which may have been done.";
     UpstreamError => "upstream_error", 502, "A server that the request depends on failed or sent an invalid response.";
@@ -157,6 +157,8 @@ struct Parts {
     /// The error code for a WebDriver client if [`Code`] has none of its own; `None` for other clients.
     webdriver: Option<&'static str>,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    /// Whether a node made no session because it is full.
+    node_is_full: bool,
 }
 
 impl ApiError {
@@ -177,6 +179,7 @@ impl ApiError {
             status: None,
             webdriver: None,
             source: None,
+            node_is_full: false,
         }))
     }
 
@@ -237,6 +240,18 @@ impl ApiError {
     pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
         self.0.status = Some(status);
         self
+    }
+
+    /// Makes this the error of a node that made no session because it is full.
+    #[must_use]
+    pub(crate) fn for_full_node(mut self) -> Self {
+        self.0.node_is_full = true;
+        self
+    }
+
+    /// Returns whether a node made no session because it is full. It has done nothing.
+    pub(crate) fn is_for_full_node(&self) -> bool {
+        self.0.node_is_full
     }
 
     /// Makes this the response to a range outside of the content: status 416, with the size of the content in bytes

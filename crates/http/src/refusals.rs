@@ -17,7 +17,7 @@ use casement_domain::{
     invocation::InvocationFailure,
     network::StaleNetwork,
     node::{AwayFromStore, NodeRefused},
-    organization::LimitExceeded,
+    organization::{Limit, LimitExceeded},
     permission::InsufficientScope,
     pool::{BrowsersLeased, NotLeased},
     profile::ProfileUnavailable,
@@ -54,7 +54,6 @@ respond_with_own_message! {
     BrowsersLeased => ResourceInUse,
     InUse => ResourceInUse,
     InsufficientScope => InsufficientScope,
-    LimitExceeded => LimitExceeded,
     LoginRuns => InvalidState,
     NameTaken => NameConflict,
     NodeRefused => InvalidState,
@@ -83,6 +82,13 @@ impl<E: Into<ApiError>> From<UseCaseError<E>> for ApiError {
             UseCaseError::Unavailable(why) => Self::new(Code::Unavailable, why),
             UseCaseError::Specific(error) => error.into(),
         }
+    }
+}
+
+impl From<LimitExceeded> for ApiError {
+    fn from(exceeded: LimitExceeded) -> Self {
+        let error = Self::new(Code::LimitExceeded, exceeded.to_string());
+        if exceeded.limit == Limit::NodeSessions { error.for_full_node() } else { error }
     }
 }
 

@@ -35,6 +35,7 @@ struct NodeRow {
     cluster_address: Option<String>,
     fingerprint: Option<Column<[u8; 32]>>,
     max_sessions: Option<Column<u32>>,
+    limits_sessions: bool,
     memory_mib: Option<Column<u64>>,
     labels: Column<Tags>,
     version: String,
@@ -43,7 +44,9 @@ struct NodeRow {
 
 impl NodeRow {
     fn of(node: &Node) -> Self {
-        let Node { id, host, address, cluster, max_sessions, memory_mib, labels, version, started_at } = node.clone();
+        let node = node.clone();
+        let Node { id, host, address, cluster, max_sessions, limits_sessions, .. } = node;
+        let Node { memory_mib, labels, version, started_at, .. } = node;
         let (cluster_address, fingerprint) =
             cluster.map(|cluster| (cluster.address, Column(cluster.fingerprint.0))).unzip();
         Self {
@@ -53,6 +56,7 @@ impl NodeRow {
             cluster_address,
             fingerprint,
             max_sessions: Some(Column(max_sessions)),
+            limits_sessions,
             memory_mib: Some(Column(memory_mib)),
             labels: Column(labels),
             version,
@@ -70,6 +74,7 @@ impl NodeRow {
                 .map(|(address, fingerprint)| ClusterEndpoint { address, fingerprint: Fingerprint(fingerprint.0) }),
             // A node of the version before did not say it.
             max_sessions: self.max_sessions.map_or(0, |max_sessions| max_sessions.0),
+            limits_sessions: self.limits_sessions,
             memory_mib: self.memory_mib.map_or(0, |memory_mib| memory_mib.0),
             labels: self.labels.0,
             version: self.version,

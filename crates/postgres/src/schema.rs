@@ -144,6 +144,7 @@ diesel::table! {
         labels -> Jsonb,
         version -> Text,
         drain_ends_at -> Nullable<Timestamptz>,
+        limits_sessions -> Bool,
     }
 }
 

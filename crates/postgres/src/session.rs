@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use casement_domain::browser::{Browser, Location, StartUrl, Viewport};
 use casement_domain::name::{LabelName, SlugName};
 use casement_domain::network::{AllowlistChange, AllowlistError, Network};
-use casement_domain::organization::{CapacityRequest, admit};
+use casement_domain::organization::{CapacityRequest, admit, admit_on_node};
 use casement_domain::page::{Listed, Page};
 use casement_domain::profile::LoadedProfile;
 use casement_domain::session::{
@@ -123,19 +123,28 @@ impl Stored<SessionState> for StateColumns {
 pub struct PgSessions {
     database: Database,
     node: Option<NodeId>,
+    /// The places beyond which this node refuses new sessions.
+    node_limit: Option<u32>,
 }
 
 impl PgSessions {
     /// Creates the repository on this database.
     #[must_use]
     pub fn new(database: Database) -> Self {
-        Self { database, node: None }
+        Self { database, node: None, node_limit: None }
     }
 
     /// Names this node: if it ends the session of another node, that node is notified.
     #[must_use]
     pub fn on_node(self, node: NodeId) -> Self {
         Self { node: Some(node), ..self }
+    }
+
+    /// Limits the places of the node on which this repository creates sessions: those of its browsers, also of pools, and
+    /// of its sessions that start.
+    #[must_use]
+    pub fn limited_to(self, node_limit: Option<u32>) -> Self {
+        Self { node_limit, ..self }
     }
 }
 
@@ -205,6 +214,13 @@ impl SessionRepository for PgSessions {
             let ask = CapacityRequest::Session { places: session.shape.places() };
             if let Err(refused) = admit((&caps, used.project), (&held.caps, used.organization), ask) {
                 return Ok(Created::LimitExceeded(refused));
+            }
+            // No other session is added meanwhile, because the organization is locked.
+            if let Some(limit) = self.node_limit {
+                let used = usage::of_node(connection, session.node).await?;
+                if let Err(refused) = admit_on_node(limit, used, session.shape.places()) {
+                    return Ok(Created::LimitExceeded(refused));
+                }
             }
             diesel::insert_into(sessions::table).values(SessionRow::of(session)).execute(connection).await?;
             if let Some(browser) = &browser {

@@ -2,8 +2,8 @@
 
 use casement_domain::organization::{OrganizationUsage, Usage};
 use casement_domain::project::ResourceCount;
-use casement_domain::{OrganizationId, PoolId, ProjectId};
-use diesel::dsl::{self, not};
+use casement_domain::{NodeId, OrganizationId, PoolId, ProjectId};
+use diesel::dsl::{self, not, sql};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable, Uuid as SqlUuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -12,8 +12,8 @@ use crate::column::Column;
 use crate::error::CallError;
 use crate::query::count;
 use crate::schema::{
-    auth_connections, browser_pools, credentials, deployments, extensions, invocations, profiles, projects, proxies,
-    sessions,
+    auth_connections, browser_pools, credentials, deployments, extensions, invocations, nodes, profiles, projects,
+    proxies, sessions,
 };
 
 /// The usage to which a new resource is added.
@@ -81,6 +81,17 @@ struct UsedRow {
     running_mine: i64,
     #[diesel(sql_type = BigInt)]
     running_total: i64,
+}
+
+/// The places of the browsers of the row `nodes`, and of its sessions that start, which have no browser yet.
+pub(crate) const USED_OF_NODE: &str = "(
+    (SELECT coalesce(sum(memory_places), 0) FROM browsers b WHERE b.node_id = nodes.id AND b.state <> 'ending')
+    + (SELECT coalesce(sum(memory_places), 0) FROM sessions s WHERE s.node_id = nodes.id AND s.state = 'starting'))";
+
+/// The places of a node that are in use.
+pub(crate) async fn of_node(connection: &mut AsyncPgConnection, node: NodeId) -> Result<u32, CallError> {
+    let used = nodes::table.find(Column(node)).select(sql::<BigInt>(USED_OF_NODE));
+    Ok(count(used.get_result(connection).await?))
 }
 
 /// The usage of a project and of its organization, and the browsers of a pool of the project.

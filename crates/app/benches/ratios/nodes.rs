@@ -191,6 +191,7 @@ fn announced(id: NodeId) -> Node {
         address: "127.0.0.1:1".to_owned(),
         cluster: None,
         max_sessions: u32::try_from(LEASES).unwrap_or(u32::MAX),
+        limits_sessions: false,
         memory_mib: 16_384,
         labels: Tags::default(),
         version: "1.2.3".to_owned(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use casement_domain::auth_connection::{FlowChangeNotifier, FlowRunner, Next, OrphanedFlow, PagePhase};
-use casement_domain::node::OwnState;
+use casement_domain::node::{OwnState, Place, Placement};
 use casement_domain::{AuthConnectionId, AuthFlowId, Clock as _};
 use casement_postgres::{AUTH_CHANNEL, DatabaseConfig, NotificationEvent, Notifications};
 use futures_util::stream::BoxStream;
@@ -22,6 +22,8 @@ use crate::system::System;
 
 /// The pause before a failed step is retried.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
+/// The places of the session of a flow.
+const PLACES: u32 = 1;
 
 /// Notifications about auth connections, for the tasks that follow one. Clones share their state.
 #[derive(Clone, Default)]
@@ -105,14 +107,15 @@ impl FlowChangeNotifier for AuthChanges {
 #[derive(Clone)]
 pub(crate) struct LoginFlows {
     own: OwnState,
+    placement: Placement,
     runner: FlowRunner,
     changes: AuthChanges,
     carried: Arc<Mutex<HashSet<AuthFlowId>>>,
 }
 
 impl LoginFlows {
-    pub(crate) fn new(own: OwnState, runner: FlowRunner, changes: AuthChanges) -> Self {
-        Self { own, runner, changes, carried: Arc::default() }
+    pub(crate) fn new(own: OwnState, placement: Placement, runner: FlowRunner, changes: AuthChanges) -> Self {
+        Self { own, placement, runner, changes, carried: Arc::default() }
     }
 
     fn carried(&self) -> MutexGuard<'_, HashSet<AuthFlowId>> {
@@ -140,6 +143,10 @@ impl Job for LoginFlows {
             return Ok(());
         }
         for found in self.runner.orphaned_flows().await? {
+            // The node that has room for its session was notified too, or finds it with its next run.
+            if found.is_new && matches!(self.placement.choose(PLACES, &[]).await?, Place::Elsewhere(_)) {
+                continue;
+            }
             if !self.carried().insert(found.flow) {
                 continue;
             }
@@ -155,7 +162,7 @@ impl Job for LoginFlows {
 
 async fn carry(
     runner: &FlowRunner,
-    OrphanedFlow { flow, connection }: OrphanedFlow,
+    OrphanedFlow { flow, connection, .. }: OrphanedFlow,
     changes: &AuthChanges,
     stop: CancellationToken,
 ) {

@@ -230,7 +230,8 @@ impl Jobs<'_> {
     fn logins(&self, cases: &UseCases) {
         let UseCases { logins, auth_changes, .. } = cases;
         self.start(AuthNotifications { changes: auth_changes.clone(), database: self.store.config.clone() });
-        self.start(LoginFlows::new(self.infrastructure.own.clone(), logins.clone(), auth_changes.clone()));
+        let (own, placement) = (self.infrastructure.own.clone(), self.infrastructure.placement(self.store));
+        self.start(LoginFlows::new(own, placement, logins.clone(), auth_changes.clone()));
         self.start(LoginChecks { runner: logins.clone() });
         self.start(LoginRetention { runner: logins.clone() });
     }

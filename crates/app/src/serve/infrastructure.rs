@@ -9,7 +9,7 @@ use casement_agent_protocol::telemetry::Addresses;
 use casement_blobs::Blobs;
 use casement_chromium::{Engine, EngineConfig, check_script_runner};
 use casement_domain::blob::{BlobStore, StoreMark};
-use casement_domain::node::{NoPeers, Node, OwnState, Peers};
+use casement_domain::node::{NoPeers, Node, OwnState, Peers, Placement};
 use casement_domain::profile::ProfileVersions;
 use casement_domain::proxy::{ProxyGateways, ProxyRouting};
 use casement_domain::replay::ReplayArchive;
@@ -19,7 +19,7 @@ use casement_domain::storage::StorageBounds;
 use casement_domain::{Clock as _, NodeId};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Cluster, NodeCalls};
-use casement_postgres::PgBlobStore;
+use casement_postgres::{PgBlobStore, PgNodes};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 use url::Url;
@@ -81,7 +81,7 @@ impl Infrastructure {
         let node = data_dir.node()?;
         let disk = DiskWatch::new(data_dir.path(), settings.storage.disk_reserve());
         let bounds = StorageBounds { node, budgets: settings.storage.budgets(), disk: Arc::new(disk.clone()) };
-        let rows = Repositories::new(store, &bounds);
+        let rows = Repositories::new(store, &bounds, settings.node.session_limit());
         // A server that is refused is never announced, so that no other node counts on it.
         let (keys, shared_secret) =
             shared_secret::open(&store.database, data_dir, settings.master_key.as_ref()).await?;
@@ -139,6 +139,11 @@ impl Infrastructure {
         Ok((infrastructure, failed_requests))
     }
 
+    /// Returns what chooses the nodes of new sessions.
+    pub(super) fn placement(&self, store: &Store) -> Placement {
+        Placement::new(self.node, Arc::new(PgNodes::new(store.database.clone())), Arc::new(System))
+    }
+
     /// Adopts the browsers of the previous run of this node, and ends those without a session.
     pub(super) async fn adopt_browsers(&self, sessions: &Sessions) -> anyhow::Result<()> {
         proxies::restore(&self.routing, &*self.rows.browsers, self.node).await?;
@@ -169,6 +174,7 @@ fn describe_node(
         address: local.to_string(),
         cluster: listener.map(|listener| listener.endpoint.clone()),
         max_sessions: settings.max_sessions(),
+        limits_sessions: settings.session_limit().is_some(),
         memory_mib: machine_memory_mib().into(),
         labels: settings.labels()?,
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -61,8 +61,9 @@ pub(super) struct Repositories {
 }
 
 impl Repositories {
-    /// Creates the repositories. Data of pages and apps is stored within `bounds`.
-    pub(super) fn new(store: &Store, bounds: &StorageBounds) -> Self {
+    /// Creates the repositories. Data of pages and apps is stored within `bounds`; the node has at most `session_limit`
+    /// sessions.
+    pub(super) fn new(store: &Store, bounds: &StorageBounds, session_limit: Option<u32>) -> Self {
         let database = || store.database.clone();
         let system = Arc::new(System);
         let recent_keys = RecentKeys::default();
@@ -76,7 +77,7 @@ impl Repositories {
             },
             projects: Arc::new(PgProjects::new(database()).clearing_cache(recent_keys.clone())),
             nodes: Arc::new(PgNodes::new(database())),
-            sessions: Arc::new(PgSessions::new(database()).on_node(bounds.node)),
+            sessions: Arc::new(PgSessions::new(database()).on_node(bounds.node).limited_to(session_limit)),
             browsers: Arc::new(PgBrowsers::new(database())),
             pools: Arc::new(PgPools::new(database())),
             wait_queue: Arc::new(PgWaitQueue::new(database())),

@@ -12,7 +12,7 @@ use casement_domain::credential_provider::CredentialProviders;
 use casement_domain::curl::Curl;
 use casement_domain::extension::Extensions;
 use casement_domain::fs::Files;
-use casement_domain::node::{Nodes, Placement};
+use casement_domain::node::Nodes;
 use casement_domain::pool::PeerRequests;
 use casement_domain::process::Processes;
 use casement_domain::profile::Profiles;
@@ -25,7 +25,6 @@ use casement_domain::sign_in::SignIns;
 use casement_domain::telemetry::TelemetryEvents;
 use casement_domain::webmcp::PageTools;
 use casement_http::{CallTracing, Services};
-use casement_postgres::PgNodes;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::runtime::Handle;
 
@@ -153,11 +152,7 @@ impl UseCases {
         Ok(Services {
             node: infrastructure.node,
             cluster: infrastructure.cluster.clone(),
-            placement: Placement::new(
-                infrastructure.node,
-                Arc::new(PgNodes::new(store.database.clone())),
-                system.clone(),
-            ),
+            placement: infrastructure.placement(store),
             peer_requests: PeerRequests::new(services.leases.clone()),
             api_keys: keys.clone(),
             key_administration: KeyAdministration::new(keys, key_rows, projects.clone(), system.clone()),

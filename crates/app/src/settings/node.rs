@@ -21,7 +21,7 @@ pub(crate) struct NodeSettings {
         action = clap::ArgAction::Append
     )]
     node_labels: Vec<(String, String)>,
-    /// The number of sessions for which this node has room; 0: it takes none [default: one for each 180 MiB of memory]
+    /// The most sessions of this node; 0: it takes none [default: no limit, and other nodes assume room for one in 180 MiB]
     #[arg(long, value_name = "N", env = "CASEMENT_MAX_SESSIONS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     max_sessions: Option<u32>,
     /// Drain at SIGTERM, and end when the last session has ended; a second SIGTERM stops at once
@@ -42,6 +42,12 @@ impl NodeSettings {
         labels.map_err(|invalid| anyhow::anyhow!("--node-label: {}", invalid.message))
     }
 
+    /// Returns the number of sessions beyond which the node refuses sessions without a pool, if the operator limits it.
+    pub(crate) fn session_limit(&self) -> Option<u32> {
+        self.max_sessions
+    }
+
+    /// Returns the number of sessions for which the node has room: the limit, or an estimate.
     pub(crate) fn max_sessions(&self) -> u32 {
         self.max_sessions.unwrap_or_else(|| machine_memory_mib() / SESSION_MIB)
     }

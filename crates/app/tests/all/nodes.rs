@@ -1,7 +1,8 @@
-//! Tests with two servers on one database: a drain ordered through the other one, and a server that was away for so long
-//! that it was lost, and returns.
+//! Tests with two servers on one database: a drain ordered through the other one, a server that was away for so long that
+//! it was lost, and returns, and the limits of their sessions.
 
 use std::fs;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -121,4 +122,56 @@ fn a_node_that_was_away_ends_what_others_have_ended_and_serves_again() -> anyhow
     let page = client.page()?;
     assert_eq!(client.evaluate(&page, "6 * 7")?, 42);
     delete(&other, &again)
+}
+
+/// The callers that want a session at the same time.
+const CALLERS: usize = 8;
+
+/// Returns the options of a node that others reach and that has at most one session.
+fn with_one_place() -> Options {
+    let flags = ["--cluster-listen", "127.0.0.1:0", "--max-sessions", "1"].map(str::to_owned);
+    Options { flags: flags.into(), ..Options::default() }
+}
+
+/// Returns the numbers of sessions of these servers.
+fn sessions_of(servers: [&Server; 2]) -> anyhow::Result<[Value; 2]> {
+    let [one, other] = servers.map(|server| Ok::<_, anyhow::Error>(node(server, &id(server)?)?["sessions"].clone()));
+    Ok([one?, other?])
+}
+
+#[test]
+fn two_nodes_with_one_place_each_have_one_session_each_and_refuse_more() -> anyhow::Result<()> {
+    let one = Server::start(with_one_place())?;
+    let other = one.another(with_one_place())?;
+    let (first, second) = (one.headless()?, one.headless()?);
+    assert_eq!(sessions_of([&one, &other])?, [1, 1], "the second one was made by the other node");
+    let mut client = Cdp::connect(second.text("cdp_ws_url"))?;
+    let page = client.page()?;
+    assert_eq!(client.evaluate(&page, "6 * 7")?, 42);
+    for server in [&one, &other] {
+        let refused = server.post("/browsers", &json!({ "headless": true }))?;
+        let expected = json!({
+            "code": "limit_exceeded",
+            "message": "max_sessions of all nodes together is 2, 2 in use, 1 more asked",
+        });
+        assert_eq!((refused.status, refused.json()?), (429, expected));
+    }
+    delete(&one, &second)?;
+    let third = one.headless()?;
+    assert_eq!(sessions_of([&one, &other])?, [1, 1]);
+    for session in [&first, &third] {
+        delete(&other, session)?;
+    }
+
+    let at_once = thread::scope(|scope| {
+        let create = |server: &Server| Ok(server.post("/browsers", &json!({ "headless": true }))?.status);
+        let servers = [&one, &other].into_iter().cycle().take(CALLERS);
+        let callers: Vec<_> = servers.map(|server| scope.spawn(move || create(server))).collect();
+        let joined = callers.into_iter().map(|caller| caller.join().expect("no panic"));
+        joined.collect::<anyhow::Result<Vec<u16>>>()
+    })?;
+    let count = |status| at_once.iter().filter(|answered| **answered == status).count();
+    assert_eq!((count(201), count(429)), (2, CALLERS - 2), "{at_once:?}");
+    assert_eq!(sessions_of([&one, &other])?, [1, 1]);
+    Ok(())
 }

@@ -119,6 +119,8 @@ pub struct OrphanedFlow {
     pub flow: AuthFlowId,
     /// The connection of the flow.
     pub connection: AuthConnectionId,
+    /// Whether no node has run it before, so that it has no session yet.
+    pub is_new: bool,
 }
 
 /// A filter of connections.

@@ -84,6 +84,8 @@ pub struct Node {
     pub cluster: Option<ClusterEndpoint>,
     /// The number of sessions for which it has room.
     pub max_sessions: u32,
+    /// Whether it refuses further sessions. Otherwise the number is an estimate.
+    pub limits_sessions: bool,
     /// The memory of the machine, in MiB.
     pub memory_mib: u64,
     /// The labels that its operator gave it.

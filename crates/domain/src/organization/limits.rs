@@ -120,6 +120,10 @@ pub enum Limit {
     OrganizationAuditDestinations,
     /// The maximum number of auth connections per project.
     ProjectAuthConnections,
+    /// `max_sessions` of the node on which a session would start.
+    NodeSessions,
+    /// The sum of `max_sessions` of all nodes on which a session could start.
+    AllNodesSessions,
 }
 
 impl fmt::Display for Limit {
@@ -141,6 +145,8 @@ impl fmt::Display for Limit {
             Self::OrganizationTelemetryDestinations => "the number of telemetry destinations in an organization",
             Self::OrganizationAuditDestinations => "the number of audit export destinations in an organization",
             Self::ProjectAuthConnections => "the number of auth connections in a project",
+            Self::NodeSessions => "max_sessions of the node",
+            Self::AllNodesSessions => "max_sessions of all nodes together",
         })
     }
 }
@@ -173,6 +179,15 @@ fn check(limit: Limit, cap: Option<u32>, used: u32, requested: u32) -> Result<()
 /// Returns the limit if it would be exceeded.
 pub fn admit_one(limit: Limit, value: u32, used: u32) -> Result<(), LimitExceeded> {
     check(limit, Some(value), used, 1)
+}
+
+/// Checks that a session of this number of places fits a node that is limited to `value` places, of which `used` are in
+/// use. Must be called while no other call can add a session.
+///
+/// # Errors
+/// Returns the limit if it would be exceeded.
+pub fn admit_on_node(value: u32, used: u32, places: u32) -> Result<(), LimitExceeded> {
+    check(Limit::NodeSessions, Some(value), used, places)
 }
 
 /// Checks that `ask` fits the limits of the project and of its organization, given their usage.

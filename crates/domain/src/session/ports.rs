@@ -49,7 +49,8 @@ pub struct SessionFilter {
 #[async_trait]
 pub trait SessionRepository: Send + Sync {
     /// Stores a new session on demand, with its browser if there is one already, if
-    /// [`admit`](crate::organization::admit) allows it, in one transaction that excludes other reservations of the
+    /// [`admit`](crate::organization::admit) allows it and, on a node with a limit of its own,
+    /// [`admit_on_node`](crate::organization::admit_on_node), in one transaction that excludes other reservations of the
     /// organization and the end of the named invocation.
     async fn create(
         &self,

@@ -259,6 +259,7 @@ pub fn node_status() -> NodeStatus {
         address: "127.0.0.1:8080".to_owned(),
         cluster: None,
         max_sessions: 10,
+        limits_sessions: false,
         memory_mib: 16_384,
         labels: Tags::default(),
         version: "1.2.3".to_owned(),

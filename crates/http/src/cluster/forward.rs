@@ -18,7 +18,7 @@ use super::{
     Lifetime, NodeConnections,
     body::{RequestBody, ResponseBody},
     connections::{Connected, DialError},
-    headers::{KEY, LIFETIME},
+    headers::{FULL, KEY, LIFETIME},
     send::{SendError, send},
 };
 use crate::{
@@ -66,7 +66,8 @@ pub(crate) struct Destination {
 ///
 /// # Errors
 /// `misdirected` for a request that another node has relayed; `unavailable` if the owner cannot be reached, and nothing
-/// was done; `internal` if the owner failed while it may have done something.
+/// was done; `internal` if the owner failed while it may have done something; an error
+/// [for a full node](ApiError::is_for_full_node) if the request makes a session and the node has no room for it.
 pub(crate) async fn forward(
     api: &Api,
     request: &HttpRequest,
@@ -77,8 +78,7 @@ pub(crate) async fn forward(
     let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
     let is_upgrade = request.headers().contains_key(header::UPGRADE);
     if is_upgrade {
-        let upgraded = exchange(api, request, RequestBody::Bytes(Bytes::new()), &to).await?;
-        return upgraded.switched(api, request, payload, &to).await;
+        return forward_upgrade(api, request, || Ok(payload), &to).await;
     }
     let length = if is_chunked { None } else { Some(length.unwrap_or(0)) };
     exchange(api, request, RequestBody::Client { payload, length }, &to).await?.passed()
@@ -95,6 +95,20 @@ pub(crate) async fn forward_bytes(
     to: &Destination,
 ) -> Result<HttpResponse, ApiError> {
     exchange(api, request, RequestBody::Bytes(body), to).await?.passed()
+}
+
+/// Relays a request for a WebSocket. Its payload is taken after the owner has answered.
+///
+/// # Errors
+/// As for [`forward`].
+pub(crate) async fn forward_upgrade(
+    api: &Api,
+    request: &HttpRequest,
+    payload: impl FnOnce() -> Result<Payload, ApiError>,
+    to: &Destination,
+) -> Result<HttpResponse, ApiError> {
+    let upgraded = exchange(api, request, RequestBody::Bytes(Bytes::new()), to).await?;
+    upgraded.switched(api, request, payload()?, to).await
 }
 
 /// A response of the owner.
@@ -116,6 +130,9 @@ async fn exchange(api: &Api, request: &HttpRequest, body: RequestBody, to: &Dest
     let message = message(request, body, to)?;
     let sent = send(cluster, &pool, to.node, message).await;
     let (response, connected) = sent.map_err(|error| unanswered(error, audit::may_change(request)))?;
+    if response.headers().contains_key(FULL) {
+        return Err(ApiError::new(Code::LimitExceeded, "the node has no room for the session").for_full_node());
+    }
     Ok(Answered { response, connected, pool, is_head: request.method() == Method::HEAD })
 }
 

@@ -25,6 +25,9 @@ pub(super) const KEY: &str = "casement-hop-key";
 /// How long a session lives that was made for the relayed connection.
 pub(super) const LIFETIME: &str = "casement-hop-lifetime";
 
+/// Marks the response of a node that made no session because it is full, and has done nothing.
+pub(super) const FULL: &str = "casement-hop-full";
+
 /// A request that another node relays. The other node has authenticated the caller, counted the call and records it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hop {
@@ -44,6 +47,11 @@ impl Hop {
     pub(crate) fn is(request: &HttpRequest) -> bool {
         Self::of(request).is_some()
     }
+}
+
+/// Marks the response to a node that relays a request for a session: another node may be asked instead.
+pub(crate) fn mark_as_full(error: ApiError) -> ApiError {
+    error.with_header(HeaderName::from_static(FULL), HeaderValue::from_static("1"))
 }
 
 /// Returns the target header for a run of a node.

@@ -36,8 +36,8 @@ use self::connections::Endpoint;
 pub(crate) use self::{
     calls::answer_call,
     connections::NodeConnections,
-    forward::{Destination, forward, forward_bytes},
-    headers::{Hop, admit},
+    forward::{Destination, forward, forward_bytes, forward_upgrade},
+    headers::{Hop, admit, mark_as_full},
     lifetime::Lifetime,
     listener::accept,
     owners::Owners,

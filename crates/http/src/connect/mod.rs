@@ -12,7 +12,7 @@ pub(crate) use self::{
     discovery::{list, version},
     options::{BrowserOptions, set, size},
     parameters::{MAX_DURATION_MS, asks_for_nothing},
-    start::start,
+    start::{Made, make},
 };
 use self::{discovery::BrowserVersion, parameters::ConnectParams};
 use crate::operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operation, Operations, Refusal};

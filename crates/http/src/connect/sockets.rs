@@ -12,9 +12,8 @@ use casement_domain::{
 };
 
 use super::{
-    options::BrowserOptions,
     parameters::{self, Target},
-    start::start,
+    start::{Made, make},
 };
 use crate::{
     answer::Answer,
@@ -23,6 +22,7 @@ use crate::{
     relay::ClientHandshake,
     request::{ActiveSession, ProjectKey, Request},
     state::Services,
+    undelivered::UndeliveredSession,
     vm,
 };
 
@@ -82,14 +82,14 @@ async fn connect(mut request: Request<ProjectKey>, protocol: Protocol) -> Answer
             Ok(response)
         }
         Target::Own(lifetime, options) => {
-            if let Some(places) = options.places(&request.services().sessions)
-                && let Some(node) = request.place(places).await?
-            {
-                let api = request.shared_api();
-                let payload = request.take_payload()?;
-                return cluster::forward(&api, request.http(), payload, node).await;
+            let forward = async |request: &mut Request<ProjectKey>, node: &Destination| {
+                let (api, http) = (request.shared_api(), request.http().clone());
+                cluster::forward_upgrade(&api, &http, || request.take_payload(), node).await
+            };
+            match make(&mut request, &options, forward).await? {
+                Made::Here(started) => connect_own(request, protocol, &client, lifetime, *started).await,
+                Made::Elsewhere(response) => Ok(response),
             }
-            connect_own(request, protocol, &client, lifetime, *options).await
         }
     }
 }
@@ -99,9 +99,8 @@ async fn connect_own(
     protocol: Protocol,
     client: &ClientHandshake,
     lifetime: Lifetime,
-    options: BrowserOptions,
+    started: UndeliveredSession,
 ) -> Answer {
-    let started = start(&request, options).await?;
     let (api, id) = (request.shared_api(), started.session().id);
     let mut response = match request.elsewhere(started.session(), Some(protocol.path(id))) {
         Some(owner) => {

@@ -14,7 +14,6 @@ use casement_domain::{
     access::{NamedProject, Scope},
     api_key::{AuthenticateError, Caller},
     audit::PreparedRecord,
-    node::Place,
     session::Session,
 };
 use tracing::Instrument as _;
@@ -249,31 +248,6 @@ impl<C: Credential<Access = ProjectAccess>> Request<C> {
             path_and_query,
             lifetime: None,
         })
-    }
-
-    /// Returns where a request that makes a session of this number of places goes, if that is another node.
-    ///
-    /// # Errors
-    /// `unavailable` if no node takes sessions, and the error of the store.
-    pub(crate) async fn place(&self, places: u32) -> Result<Option<Destination>, ApiError> {
-        let nowhere = || ApiError::new(Code::Unavailable, "no node takes new sessions now: all drain or are full");
-        let takes_sessions = self.services().own.takes_sessions();
-        // A relayed request stays: the entrance has chosen this node.
-        if Hop::is(&self.http) {
-            return if takes_sessions { Ok(None) } else { Err(nowhere()) };
-        }
-        match self.services().placement.choose(places).await? {
-            Place::Here if !takes_sessions => Err(nowhere()),
-            Place::Here => Ok(None),
-            Place::Elsewhere(node) => Ok(Some(Destination {
-                node,
-                session: None,
-                key: Some(self.key()),
-                path_and_query: None,
-                lifetime: None,
-            })),
-            Place::Nowhere => Err(nowhere()),
-        }
     }
 
     /// Returns the response of the node that runs the session, if that is another node. The body must not have been read.

@@ -2,6 +2,7 @@
 //! [`Credential`] that is required, so every handler checks a credential.
 
 mod key;
+mod placed;
 mod session;
 
 use std::sync::Arc;

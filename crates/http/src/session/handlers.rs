@@ -15,7 +15,7 @@ use casement_domain::{
     browser::BrowserRegion,
     field::{FieldCode, InvalidInput},
     page::Listed,
-    session::{Session, SessionFilter, StatusFilter},
+    session::{Session, SessionFilter, SessionRequest, StatusFilter},
     telemetry::Category,
 };
 
@@ -64,9 +64,15 @@ impl Api {
 pub(crate) async fn create_browser(mut request: Request<ProjectKey>) -> Answer {
     let (input, bytes) = request.json_with_bytes::<CreateBrowser>().await?;
     let input = input.into_request().map_err(in_order::<CreateBrowser>)?;
-    if let Some(node) = request.place(request.services().sessions.places(input.memory.as_deref())).await? {
-        return create_elsewhere(&request, bytes, &node).await;
-    }
+    let places = request.services().sessions.places(input.memory.as_deref());
+    let make = async |request: &mut Request<ProjectKey>, elsewhere: Option<Destination>| match elsewhere {
+        Some(node) => create_elsewhere(request, bytes.clone(), &node).await,
+        None => create_here(request, input.clone()).await,
+    };
+    request.placed(places, make).await
+}
+
+async fn create_here(request: &Request<ProjectKey>, input: SessionRequest) -> Answer {
     let made = request.finish(|services, scope| async move {
         let made = services.sessions.create(&scope, input).await;
         made.map(|session| UndeliveredSession::new(session, &services))

@@ -9,8 +9,9 @@ use url::Url;
 use super::capabilities::{self, NewSession};
 use crate::{
     answer::Answer,
-    body, cluster,
-    connect::start,
+    body,
+    cluster::{self, Destination},
+    connect::{Made, make},
     error::{ApiError, Code},
     request::{HubClient, ProjectKey, Public, Request},
     session::Urls,
@@ -43,12 +44,13 @@ async fn new_session(request: Result<Request<ProjectKey>, ApiError>) -> Answer {
     let body = body::read(&mut request.take_payload()?, MAX_NEW_SESSION_BYTES).await?;
     let whole = body;
     let NewSession { options, body, downloads } = capabilities::read(&whole)?;
-    if let Some(places) = options.places(&request.services().sessions)
-        && let Some(node) = request.place(places).await?
-    {
-        return cluster::forward_bytes(request.api(), request.http(), whole, &node).await;
-    }
-    let started = start(&request, options).await?;
+    let forward = async |request: &mut Request<ProjectKey>, node: &Destination| {
+        cluster::forward_bytes(request.api(), request.http(), whole.clone(), node).await
+    };
+    let started = match make(&mut request, &options, forward).await? {
+        Made::Here(started) => *started,
+        Made::Elsewhere(response) => return Ok(response),
+    };
     let (api, receipt, session) = (request.shared_api(), request.receipt(), started.session().clone());
     let answered = match request.elsewhere(&session, Some(format!("/vm/{}/wd/session", session.id))) {
         Some(owner) => cluster::forward_bytes(&api, request.http(), body, &owner).await?,

@@ -88,21 +88,21 @@ fn identity() -> NodeIdentity {
 }
 
 /// The node that clients reach. The other one, `node_id()`, owns the sessions.
-fn entrance_id() -> NodeId {
+pub(super) fn entrance_id() -> NodeId {
     NodeId::from_ulid(ulid::Ulid(99))
 }
 
 /// Two servers with one store of nodes.
-struct Two {
-    entrance: TestApi,
-    owner: TestApi,
+pub(super) struct Two {
+    pub(super) entrance: TestApi,
+    pub(super) owner: TestApi,
     nodes: Arc<Nodes>,
     /// The audit records of both.
-    trails: [super::support::Trail; 2],
+    pub(super) trails: [super::support::Trail; 2],
 }
 
 impl Two {
-    fn start(entrance: Ports, owner: Ports) -> Self {
+    pub(super) fn start(entrance: Ports, owner: Ports) -> Self {
         let nodes = Arc::new(Nodes::default());
         let trails = [entrance.trail.clone(), owner.trail.clone()];
         let start = |id, ports: Ports| {
@@ -127,6 +127,7 @@ fn stored(id: NodeId, cluster: ClusterEndpoint) -> StoredNode {
         address: "127.0.0.1:1".to_owned(),
         cluster: Some(cluster),
         max_sessions: 1,
+        limits_sessions: true,
         memory_mib: 1,
         labels: Tags::default(),
         version: "1".to_owned(),

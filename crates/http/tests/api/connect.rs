@@ -45,12 +45,12 @@ async fn startable() -> Ports {
     ports
 }
 
-fn key() -> String {
+pub(super) fn key() -> String {
     Key::Organization.text()
 }
 
 /// Opens a WebSocket at a path with headers.
-async fn socket(
+pub(super) async fn socket(
     api: &TestApi,
     path: &str,
     headers: &[(&'static str, String)],
@@ -64,7 +64,7 @@ async fn socket(
 }
 
 /// Returns the status and the code of a refused WebSocket.
-async fn refused(api: &TestApi, path: &str) -> (u16, String) {
+pub(super) async fn refused(api: &TestApi, path: &str) -> (u16, String) {
     match socket(api, path, &[]).await {
         Err(Error::Http(response)) => {
             let body = response.body().clone().unwrap_or_default();
@@ -76,7 +76,7 @@ async fn refused(api: &TestApi, path: &str) -> (u16, String) {
 }
 
 /// Returns the session that a connection has made.
-fn made(response: &Response) -> SessionId {
+pub(super) fn made(response: &Response) -> SessionId {
     response.headers()["x-casement-session-id"].to_str().unwrap().parse().unwrap()
 }
 
@@ -85,7 +85,7 @@ async fn closed(api: &TestApi, id: SessionId) {
     until("closed", || api.connections.count(id) == 0).await;
 }
 
-async fn echoes(socket: &mut WebSocketStream<TcpStream>) {
+pub(super) async fn echoes(socket: &mut WebSocketStream<TcpStream>) {
     socket.send(Message::text("hello")).await.unwrap();
     assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("hello"));
 }

@@ -29,6 +29,7 @@ mod network;
 mod nodes;
 mod not_supported;
 mod operational;
+mod placement;
 mod policies;
 mod pools;
 mod process;

@@ -224,9 +224,10 @@ pub(super) async fn orphaned_flows(
     let not_deleted = not_deleted.select(nodes::id.nullable());
     let rows = auth_flows::table.filter(auth_flows::status.eq(RUNNING).or(auth_flows::open));
     let rows = rows.filter(auth_flows::node_id.is_null().or(auth_flows::node_id.ne_all(not_deleted).assume_not_null()));
-    let rows: Vec<(Column<AuthFlowId>, Column<AuthConnectionId>)> =
-        rows.select((auth_flows::id, auth_flows::connection_id)).load(connection).await?;
-    Ok(rows.into_iter().map(|(flow, of)| OrphanedFlow { flow: flow.0, connection: of.0 }).collect())
+    let rows = rows.select((auth_flows::id, auth_flows::connection_id, auth_flows::node_id.is_null()));
+    let rows: Vec<(Column<AuthFlowId>, Column<AuthConnectionId>, bool)> = rows.load(connection).await?;
+    let found = |(flow, of, is_new): (Column<_>, Column<_>, _)| OrphanedFlow { flow: flow.0, connection: of.0, is_new };
+    Ok(rows.into_iter().map(found).collect())
 }
 
 pub(super) async fn take(

@@ -11,14 +11,7 @@ use uuid::Uuid;
 use super::PgNodes;
 use crate::column::Column;
 use crate::query::count;
-
-/// A session that starts has no browser yet.
-const ROOMS: &str = "
-    SELECT id AS node, state = 'serving' AS is_serving, cluster_address IS NOT NULL AS is_reachable, max_sessions AS places,
-        (SELECT coalesce(sum(memory_places), 0) FROM browsers b WHERE b.node_id = nodes.id AND b.state <> 'ending')
-        + (SELECT coalesce(sum(memory_places), 0) FROM sessions s WHERE s.node_id = nodes.id AND s.state = 'starting') AS used
-    FROM nodes WHERE id = $1 OR heartbeat_at > now() - make_interval(secs => $2)
-    ORDER BY id";
+use crate::usage::USED_OF_NODE;
 
 #[derive(QueryableByName)]
 struct RoomRow {
@@ -30,6 +23,8 @@ struct RoomRow {
     is_reachable: bool,
     #[diesel(sql_type = Nullable<Integer>)]
     places: Option<i32>,
+    #[diesel(sql_type = Bool)]
+    limits_sessions: bool,
     #[diesel(sql_type = BigInt)]
     used: i64,
 }
@@ -38,9 +33,16 @@ struct RoomRow {
 impl NodeRooms for PgNodes {
     async fn rooms(&self, own: NodeId) -> Result<Vec<NodeRoom>, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let query = diesel::sql_query(ROOMS).bind::<SqlUuid, _>(Column(own));
-            let rows: Vec<RoomRow> =
-                query.bind::<Double, _>(Node::LEASED_WITHIN.as_seconds_f64()).get_results(connection).await?;
+            let query = diesel::sql_query(format!(
+                "SELECT id AS node, state = 'serving' AS is_serving, cluster_address IS NOT NULL AS is_reachable,
+                    max_sessions AS places, limits_sessions, {USED_OF_NODE} AS used
+                 FROM nodes WHERE id = $1 OR heartbeat_at > now() - make_interval(secs => $2) ORDER BY id"
+            ));
+            let rows: Vec<RoomRow> = query
+                .bind::<SqlUuid, _>(Column(own))
+                .bind::<Double, _>(Node::LEASED_WITHIN.as_seconds_f64())
+                .get_results(connection)
+                .await?;
             Ok(rows.into_iter().map(RoomRow::into_room).collect())
         };
         self.database.fetch("node.rooms", work).await
@@ -54,6 +56,7 @@ impl RoomRow {
             is_serving: self.is_serving,
             is_reachable: self.is_reachable,
             places: self.places.map(|places| count(places.into())),
+            limits_sessions: self.limits_sessions,
             used: count(self.used),
         }
     }

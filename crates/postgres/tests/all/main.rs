@@ -14,6 +14,7 @@ mod dumps;
 mod extensions;
 mod keys;
 mod migrations;
+mod node_limits;
 mod nodes;
 mod notify;
 mod pool_nodes;

@@ -222,7 +222,7 @@ async fn the_rooms_of_nodes_count_browsers_and_starting_sessions() -> TestResult
     let (world, _) = three(4).await?;
     let [one, two, three] = nodes();
     let endpoint = ClusterEndpoint { address: "10.0.0.2:8443".to_owned(), fingerprint: Fingerprint([1; 32]) };
-    world.nodes.announce(&Node { cluster: Some(endpoint), ..node(two) }).await?;
+    world.nodes.announce(&Node { cluster: Some(endpoint), limits_sessions: true, ..node(two) }).await?;
     world.silence(three).await?;
     ready(&world, 1, one).await?;
     ready(&world, 2, two).await?;
@@ -233,9 +233,11 @@ async fn the_rooms_of_nodes_count_browsers_and_starting_sessions() -> TestResult
     let _ = world.sessions.create(testing::organization_id(), &starting, None).await?;
     set_state(&world, two, "draining").await?;
     let rooms = world.nodes.rooms(one).await?;
-    let room =
-        |node, is_serving, is_reachable, used| NodeRoom { node, is_serving, is_reachable, places: Some(10), used };
-    assert_eq!(rooms, [room(one, true, false, 2), room(two, false, true, 2)]);
+    let room = |node, is_serving, is_reachable| {
+        let limits_sessions = node == two;
+        NodeRoom { node, is_serving, is_reachable, places: Some(10), limits_sessions, used: 2 }
+    };
+    assert_eq!(rooms, [room(one, true, false), room(two, false, true)]);
     let all: BTreeMap<NodeId, u32> =
         world.nodes.rooms(three).await?.into_iter().map(|room| (room.node, room.used)).collect();
     assert_eq!(all, BTreeMap::from([(one, 2), (two, 2), (three, 0)]), "a node does not count its own silence");

@@ -87,6 +87,7 @@ pub(crate) fn node(id: NodeId) -> Node {
         address: "127.0.0.1:1".to_owned(),
         cluster: None,
         max_sessions: 10,
+        limits_sessions: false,
         memory_mib: 16_384,
         labels: Tags::default(),
         version: "1.2.3".to_owned(),

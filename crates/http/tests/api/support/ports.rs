@@ -122,6 +122,8 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) audit_destinations: Box<MockAuditDestinationRepository>,
     pub(in crate::api) audit_buckets: Box<MockAuditBuckets>,
     pub(in crate::api) nodes: Box<MockNodeRepository>,
+    /// The rooms of nodes. Without them, each session starts where it was requested.
+    pub(in crate::api) rooms: Option<Box<MockNodeRooms>>,
     /// What the server knows of its own node; `None`: it serves and never loses contact.
     pub(in crate::api) own: Option<OwnState>,
     pub(in crate::api) audit_offer: Option<AuditExportOffer>,
@@ -193,7 +195,7 @@ impl Common {
         }
         let telemetry_destinations = Arc::new(*take(&mut ports.telemetry_destinations));
         let sessions = Sessions::new(SessionDeps {
-            node: node_id(),
+            node: ports.node.unwrap_or_else(node_id),
             installation,
             sessions: session_rows.clone(),
             browsers: Arc::new(take(&mut ports.browsers)),
@@ -247,7 +249,7 @@ impl Common {
 impl Ports {
     fn pool_deps(&mut self, common: &Common) -> PoolDeps {
         PoolDeps {
-            node: node_id(),
+            node: self.node.unwrap_or_else(node_id),
             installation: Installation::default(),
             pools: Arc::new(take(&mut self.pools)),
             sessions: common.session_rows.clone(),
@@ -385,8 +387,12 @@ impl Ports {
         let (proxies, extensions) = (self.proxies(&common), self.extensions(&common));
         let profiles = common.profiles();
         let Common { clock, ids, sessions, connections, recorder, telemetry_destinations, api_keys, .. } = common;
-        let mut rooms = MockNodeRooms::new();
-        rooms.expect_rooms().returning(|_| Ok(Vec::new()));
+        let rooms = self.rooms.take().unwrap_or_else(|| {
+            let mut unknown = Box::new(MockNodeRooms::new());
+            unknown.expect_rooms().returning(|_| Ok(Vec::new()));
+            unknown
+        });
+        let node = self.node.unwrap_or_else(node_id);
         let stored_replays = ReplayArchive::new(
             Arc::new(self.stored_replays),
             Arc::new(self.videos),
@@ -397,7 +403,7 @@ impl Ports {
         let project_rows = Arc::new(self.projects.unwrap_or_else(projects_repository));
         let activity = sessions.activity().clone();
         Services {
-            node: self.node.unwrap_or_else(node_id),
+            node,
             cluster: self.cluster,
             key_administration: KeyAdministration::new(
                 api_keys.clone(),
@@ -409,7 +415,7 @@ impl Ports {
             access: Access::new(project_rows.clone()),
             projects: Projects::new(project_rows, clock.clone(), Arc::new(CountingIds::default())),
             pools: Pools::new(pool_deps.clone(), sessions.clone()),
-            placement: Placement::new(node_id(), Arc::new(rooms), clock.clone()),
+            placement: Placement::new(node, Arc::new(*rooms), clock.clone()),
             peer_requests: PeerRequests::new(Leases::new(pool_deps.clone(), sessions.clone())),
             leases: Leases::new(pool_deps, sessions.clone()),
             sessions,

@@ -1,5 +1,6 @@
 //! Login flows: the node that runs them, their ends, and the stored results.
 
+use casement_domain::auth_connection::OrphanedFlow;
 use pretty_assertions::assert_eq;
 
 use super::*;
@@ -187,12 +188,13 @@ async fn a_flow_is_carried_by_one_node_as_long_as_that_lives() -> TestResult {
     let site = Site::new().await?;
     let flow = site.begun(1).await?;
     let carried = site.connections.orphaned_flows(node_id()).await?;
-    assert_eq!(carried.iter().map(|one| (one.flow, one.connection)).collect::<Vec<_>>(), [(flow.id, flow.connection)]);
+    assert_eq!(carried, [OrphanedFlow { flow: flow.id, connection: flow.connection, is_new: true }]);
     let taken = site.connections.take(flow.id, other_node()).await?.ok_or("not taken")?;
     assert_eq!((taken.node, taken.revision), (Some(other_node()), 1));
     assert_eq!(site.connections.orphaned_flows(node_id()).await?, []);
     assert_eq!(site.connections.take(flow.id, node_id()).await?, None);
-    assert_eq!(site.connections.orphaned_flows(other_node()).await?.len(), 1, "its own next life finds it");
+    let found = site.connections.orphaned_flows(other_node()).await?;
+    assert_eq!(found.iter().map(|one| one.is_new).collect::<Vec<_>>(), [false], "its own next life finds it");
     site.world.silence(other_node()).await?;
     assert_eq!(site.connections.orphaned_flows(node_id()).await?.len(), 1);
     let taken = site.connections.take(flow.id, node_id()).await?.ok_or("not taken over")?;
