@@ -19,7 +19,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::column::{Column, Stored};
 use crate::database::repository;
-use crate::error::BadRow;
+use crate::error::{BadRow, CallError};
 use crate::heartbeat::is_alive;
 use crate::notify::pg_notify;
 use crate::query::{all, count, counted};
@@ -140,8 +140,13 @@ impl Stored<StoredNode> for StoredRow {
     }
 }
 
-/// The channel on which nodes are notified of changes of their state. The payload is the id of the node.
+/// The channel on which all nodes are notified when one begins a run, changes its state or is lost. The payload is its id.
 pub const NODES_CHANNEL: &str = "casement_nodes";
+
+async fn report(connection: &mut AsyncPgConnection, id: NodeId) -> Result<(), CallError> {
+    diesel::select(pg_notify(NODES_CHANNEL, id.to_string())).execute(connection).await?;
+    Ok(())
+}
 
 fn is_silent() -> SqlLiteral<Bool> {
     let seconds = Node::LOST_AFTER.whole_seconds();
@@ -192,8 +197,12 @@ impl NodeRepository for PgNodes {
             .do_update()
             .set((&row, run, nodes::epoch.eq(nodes::epoch + 1)))
             .returning(nodes::epoch);
-        let work = async move |connection: &mut AsyncPgConnection| Ok(announced.get_result(connection).await?);
-        Ok(Epoch(self.database.call("node.announce", work).await?))
+        let work = async move |connection: &mut AsyncPgConnection| {
+            let epoch = announced.get_result(connection).await?;
+            report(connection, node.id).await?;
+            Ok(Epoch(epoch))
+        };
+        self.database.transaction("node.announce", work).await
     }
 
     async fn find(&self, id: NodeId) -> Result<Option<StoredNode>, StoreError> {
@@ -260,7 +269,7 @@ impl NodeRepository for PgNodes {
             if changed.execute(connection).await? == 0 {
                 return Ok(Replaced::LostRace);
             }
-            diesel::select(pg_notify(NODES_CHANNEL, id.to_string())).execute(connection).await?;
+            report(connection, id).await?;
             Ok(Replaced::Yes)
         };
         self.database.transaction("node.change_state", work).await
@@ -300,6 +309,7 @@ impl NodeRepository for PgNodes {
             }
             let browsers = browsers::table.filter(browsers::node_id.eq(Column(node.id)));
             diesel::delete(browsers).execute(connection).await?;
+            report(connection, node.id).await?;
             Ok(Some((ended, all_decided)))
         };
         let Some((ended, decided)) = self.database.transaction("node.lose", work).await? else { return Ok(None) };

@@ -42,10 +42,16 @@ impl ChangeHandler {
         }
     }
 
-    /// Treats everything as changed, because notifications may have been lost. Pools are checked every few seconds
-    /// anyway, and the cleanup finds the sessions that were ended.
+    /// Checks all pools, because a node that came, was lost or changed its state changes the shares of the others.
+    pub(crate) fn nodes_changed(&self) {
+        self.pools.wake_all();
+    }
+
+    /// Treats everything as changed, because notifications may have been lost. The cleanup finds the sessions that were
+    /// ended.
     pub(crate) fn apply_all(&self) {
         self.recent_keys.forget();
+        self.pools.wake_all();
         self.pending_cleanup.wake();
         self.audit_destinations.wake();
     }

@@ -16,28 +16,40 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::pool_gauges::PoolGauges;
-use super::{Job, StartSlots};
+use super::{Job, NodeWaker, StartSlots};
 use crate::system::System;
 
 /// The interval between checks of all pools, which also renews the leads.
 const CHECK_INTERVAL: Duration = Duration::from_secs(8);
 
-/// The set of changed pools, which the job checks next.
+/// The changed pools, which the job checks next.
 #[derive(Clone, Default)]
 pub(crate) struct PoolWaker {
-    signalled: Arc<Mutex<HashSet<PoolId>>>,
+    signalled: Arc<Mutex<Signalled>>,
     notify: Arc<Notify>,
 }
 
+#[derive(Default)]
+struct Signalled {
+    pools: HashSet<PoolId>,
+    all: bool,
+}
+
 impl PoolWaker {
-    fn answer(&self) -> HashSet<PoolId> {
+    /// Checks all pools.
+    pub(crate) fn wake_all(&self) {
+        self.signalled.lock().all = true;
+        self.notify.notify_one();
+    }
+
+    fn answer(&self) -> Signalled {
         std::mem::take(&mut *self.signalled.lock())
     }
 }
 
 impl PoolWake for PoolWaker {
     fn wake(&self, pool: PoolId) {
-        self.signalled.lock().insert(pool);
+        self.signalled.lock().pools.insert(pool);
         self.notify.notify_one();
     }
 }
@@ -45,6 +57,7 @@ impl PoolWake for PoolWaker {
 /// The services and state of the job.
 pub(crate) struct PoolFillJob {
     pub(crate) own: OwnState,
+    pub(crate) node_waker: NodeWaker,
     pub(crate) filler: PoolFiller,
     pub(crate) pools: Arc<dyn PoolRepository>,
     pub(crate) sessions: Sessions,
@@ -99,12 +112,15 @@ async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
     let mut later: BTreeMap<PoolId, MonotonicTime> = BTreeMap::new();
     let mut round = tokio::time::interval(CHECK_INTERVAL);
     round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut own_changes = context.node_waker.changes();
     loop {
         let mut due = HashSet::new();
         let next = later.values().min().copied();
         tokio::select! {
             () = stop.cancelled() => return,
-            () = context.waker.notify.notified() => due = context.waker.answer(),
+            () = context.waker.notify.notified() => due = signalled_pools(context).await,
+            // This node has read only now whether it takes browsers.
+            () = own_changes.next() => due = every_pool(context).await,
             _ = round.tick() => due = every_pool(context).await,
             () = until(next) => {}
             permit = context.slots.take(), if !queue.is_empty() => {
@@ -114,7 +130,8 @@ async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
                 continue;
             }
         }
-        if !context.own.takes_sessions() {
+        // A node that drains has no share, but informs others of what it leaves to them.
+        if context.own.answers().is_err() {
             later.clear();
             continue;
         }
@@ -135,6 +152,14 @@ async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
             }
         }
     }
+}
+
+async fn signalled_pools(context: &PoolFillJob) -> HashSet<PoolId> {
+    let Signalled { mut pools, all } = context.waker.answer();
+    if all {
+        pools.extend(every_pool(context).await);
+    }
+    pools
 }
 
 async fn every_pool(context: &PoolFillJob) -> HashSet<PoolId> {

@@ -42,6 +42,7 @@ impl TicketNotifications {
                 if payload.parse() == Ok(self.node) {
                     self.node_waker.read_soon();
                 }
+                self.changes.nodes_changed();
             }
             NotificationEvent::Notification { channel, payload } if channel == CHANGES_CHANNEL => {
                 match payload.parse() {

@@ -201,6 +201,7 @@ impl Jobs<'_> {
         );
         self.start(PoolFillJob {
             own: self.infrastructure.own.clone(),
+            node_waker: self.services.node_waker.clone(),
             filler: self.filler(),
             pools: self.infrastructure.rows.pools.clone(),
             sessions: sessions.clone(),

@@ -1,12 +1,12 @@
 //! Inspects a server from the host, for other tests: its private database, and the processes of sessions.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
-use casement_test_support::program::{Cdp, Process, Server, Session, processes_of, remains_of, until};
+use casement_test_support::program::{Cdp, Process, Server, Session, control_groups, processes_of, remains_of, until};
 use serde_json::json;
 use ulid::Ulid;
 
@@ -197,18 +197,7 @@ pub(super) fn until_count(server: &Server, statement: &str, wanted: impl Fn(u64)
 }
 
 pub(super) fn control_groups_named(browser: &str) -> Vec<String> {
-    let controllers = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
-    let ours = controllers.map(|entry| entry.path().join("casement")).chain(["/sys/fs/cgroup/casement".into()]);
-    let groups = ours.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
-    groups.map(|entry| entry.path().display().to_string()).filter(|path| path.contains(browser)).collect()
-}
-
-/// Returns the user claims of sandboxes at or below a directory.
-pub(super) fn claims_below(dir: &Path) -> Vec<String> {
-    let claims = fs::read_dir("/run/casement/uids").into_iter().flatten().flatten();
-    let is_below =
-        |claim: &fs::DirEntry| fs::read_to_string(claim.path()).is_ok_and(|of| Path::new(&of).starts_with(dir));
-    claims.filter(is_below).map(|claim| format!("the claim {claim:?}")).collect()
+    control_groups().iter().map(|group| group.display().to_string()).filter(|path| path.contains(browser)).collect()
 }
 
 /// Returns the leftovers of a sandbox on this machine, one line each.
@@ -217,6 +206,5 @@ pub(super) fn remains_of_sandbox(server: &Server, id: &str) -> Vec<String> {
     let mut left = remains_of(&dir);
     left.extend(dir.exists().then(|| format!("{}", dir.display())));
     left.extend(control_groups_named(id));
-    left.extend(claims_below(&dir));
     left
 }

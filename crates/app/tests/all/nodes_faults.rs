@@ -27,6 +27,7 @@ pub(super) const SOME: usize = 10;
 /// Starts nodes with a program, or the built one, and callers that use them.
 pub(super) fn loaded(program: Option<&Path>) -> anyhow::Result<(Cluster, Load)> {
     let cluster = Cluster::start(ClusterOptions { program, ..ClusterOptions::default() })?;
+    cluster.log_queues()?;
     let pool = json!({ "name": POOL, "size": SIZE, "headless": true });
     cluster.send("POST", "/browser_pools", Some(&pool))?.expect(201)?;
     cluster.nodes()[0].until_available(POOL, SIZE)?;
@@ -46,7 +47,10 @@ pub(super) fn assert_consistent(cluster: &mut Cluster, load: Load, what: &str) -
     let report = load.finish()?;
     eprintln!("{what}: {report}");
     let violations = cluster.violations(&report)?;
+    let order = cluster.queue_order()?;
+    eprintln!("{what}: {order}");
     ensure!(violations.is_empty(), "{what}:\n  {}", violations.join("\n  "));
+    ensure!(order.compared > 0, "no caller waited");
     Ok(report)
 }
 

@@ -12,9 +12,8 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::host::{
-    all_of, browser_of, chromium, claims_below, control_groups_named, count, create_pool, end_reason, id_of,
-    idle_browsers, page_at, remains_of_sandbox, sandbox, sandboxes, server_process, sql, until_count, until_ended_well,
-    uuid,
+    all_of, browser_of, chromium, control_groups_named, count, create_pool, end_reason, id_of, idle_browsers, page_at,
+    remains_of_sandbox, sandbox, sandboxes, server_process, sql, until_count, until_ended_well, uuid,
 };
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -173,7 +172,6 @@ fn a_terminated_server_closes_its_connections_and_leaves_the_sessions_running() 
         left = remains_of(&root);
         left.extend(places.iter().filter(|place| place.exists()).map(|place| format!("{}", place.display())));
         left.extend(control_groups_named(&browser));
-        left.extend(claims_below(&server.data_dir()));
         left.is_empty().then_some(())
     })
     .with_context(|| format!("{left:#?}"))

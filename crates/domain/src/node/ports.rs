@@ -37,7 +37,7 @@ pub struct StateChange {
 #[async_trait]
 pub trait NodeRepository: Send + Sync {
     /// Stores the node, or its changes since the last run, with a [`heartbeat`](Self::heartbeat). The node is serving
-    /// then. Returns the number of the run, which is higher than that of all runs before.
+    /// then. Returns the number of the run, which is higher than that of all runs before. Notifies all nodes.
     async fn announce(&self, node: &Node) -> Result<Epoch, StoreError>;
 
     /// Returns the node; `None` if it never started.
@@ -57,7 +57,7 @@ pub trait NodeRepository: Send + Sync {
     /// stores nothing, if the run has ended: another one began, or the node was [lost](Self::lose).
     async fn heartbeat(&self, id: NodeId, epoch: Epoch) -> Result<Option<Heartbeat>, StoreError>;
 
-    /// Changes the state of the run, if it still has the state from which it changes, and notifies the node.
+    /// Changes the state of the run, if it still has the state from which it changes, and notifies all nodes.
     async fn change_state(&self, id: NodeId, change: StateChange) -> Result<Replaced, StoreError>;
 
     /// Makes the draining run drained, if it has no sessions, browsers, running invocations and waiting callers. Returns
@@ -68,6 +68,7 @@ pub trait NodeRepository: Send + Sync {
     async fn with_remains(&self) -> Result<Vec<(NodeId, OffsetDateTime)>, StoreError>;
 
     /// Ends the run of a node that is still silent: raises its epoch, ends its sessions and deletes the rows of its
-    /// browsers, in one transaction. Returns the ended sessions; `None` if the node has sent a heartbeat meanwhile.
+    /// browsers, in one transaction, which also notifies all nodes. Returns the ended sessions; `None` if the node has sent
+    /// a heartbeat meanwhile.
     async fn lose(&self, node: SilentNode, at: OffsetDateTime) -> Result<Option<Vec<Session>>, StoreError>;
 }

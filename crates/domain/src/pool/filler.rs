@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use time::{Duration, OffsetDateTime};
 
-use super::{Growth, LeaderFence, Observed, Plan, Pool, PoolDeps, plan};
+use super::{Growth, LeaderFence, NodeBrowsers, Observed, Plan, Pool, PoolDeps, plan};
 use crate::browser::{Browser, BrowserRepository, BrowserState, EngineError, Launch, Shape};
 use crate::clock::{FirstSeen, MonotonicTime};
 use crate::ids::{BrowserId, NodeId, PoolId, ProjectId};
@@ -65,12 +65,12 @@ pub struct PoolFiller {
     /// Rows of browsers that are neither starting nor running.
     lost: Arc<Mutex<FirstSeen<BrowserId>>>,
     growth_clocks: Arc<Mutex<HashMap<PoolId, GrowthClock>>>,
-    /// The work of other nodes that they were informed of. The same work is not reported twice.
+    /// The work of other nodes that they were informed of. It is not reported again until they have done some of it.
     informed: Arc<Mutex<HashMap<PoolId, NodeWork>>>,
 }
 
-/// The number of browsers that other nodes have to start or to end.
-type NodeWork = Vec<(NodeId, u32)>;
+/// What other nodes have, and the number of browsers that they have to start or to end.
+type NodeWork = Vec<(NodeBrowsers, u32)>;
 
 /// The growth of a pool on the monotonic clock: the stored growth, and the moment from which it counts.
 #[derive(Clone, Copy, Debug)]
@@ -114,17 +114,22 @@ impl PoolFiller {
         self.statuses().get(&pool).cloned().unwrap_or_default()
     }
 
-    /// Takes or renews the lead of a pool and returns the work to do on this node. A deleted pool has none.
+    /// Takes or renews the lead of a pool, unless this node takes no browsers, and returns the work to do on this node. A
+    /// deleted pool has none.
     ///
     /// # Errors
     /// Returns the error of the store.
     pub async fn look(&self, id: PoolId) -> Result<FillRound, StoreError> {
-        let fence = self.deps.pools.lead(id, self.deps.node, Self::LEAD).await?;
+        let observed = self.deps.pools.observe(id, self.deps.node).await?;
+        let fence = match observed.takes_none {
+            // It may stop soon.
+            true => None,
+            false => self.deps.pools.lead(id, self.deps.node, Self::LEAD).await?,
+        };
         let Some(pool) = self.deps.pools.find_by_id(id).await? else {
             self.forget(id);
             return Ok(FillRound::default());
         };
-        let observed = self.deps.pools.observe(id, self.deps.node).await?;
         let now = self.deps.monotonic.monotonic_now();
         let (steps, again_at) = match fence {
             Some(fence) => self.lead_growth(&pool, &observed, fence, now).await?,
@@ -133,12 +138,16 @@ impl PoolFiller {
                 (plan(&pool, &observed, self.deps.node, pool.growth.since), None)
             }
         };
-        let inform = self.to_inform(id, &steps);
+        let inform = self.to_inform(id, &observed, &steps);
         let mut round = FillRound { project: Some(pool.project), again_at, inform, ..FillRound::default() };
         for browser in &steps.discard {
             if self.browsers.discard(*browser).await? {
                 round.discarded.push(*browser);
             }
+        }
+        if !round.discarded.is_empty() {
+            // The next look finds which nodes have room now.
+            self.deps.wake.wake(id);
         }
         let status = self.status(id);
         match status.retry_at.filter(|at| *at > now && steps.start > 0) {
@@ -167,11 +176,15 @@ impl PoolFiller {
         Ok((steps, again_at))
     }
 
-    /// Returns the other nodes whose work has changed since they were informed.
-    fn to_inform(&self, pool: PoolId, steps: &Plan) -> Vec<NodeId> {
-        let mut informed = self.informed.lock();
-        let before = informed.insert(pool, steps.others.clone()).unwrap_or_default();
-        steps.others.iter().filter(|work| !before.contains(work)).map(|(node, _)| *node).collect()
+    /// Returns the other nodes whose browsers or work have changed since they were informed.
+    fn to_inform(&self, pool: PoolId, observed: &Observed, steps: &Plan) -> Vec<NodeId> {
+        let work_of = |one: &NodeBrowsers| {
+            let work = steps.others.iter().find(|(node, _)| *node == one.node);
+            work.map(|(_, number)| (*one, *number))
+        };
+        let work: NodeWork = observed.others.iter().filter_map(work_of).collect();
+        let before = self.informed.lock().insert(pool, work.clone()).unwrap_or_default();
+        work.into_iter().filter(|one| !before.contains(one)).map(|(one, _)| one.node).collect()
     }
 
     fn forget(&self, pool: PoolId) {

@@ -27,6 +27,12 @@ fn leads(size: u32, observed: Observed) -> World {
     world
 }
 
+/// Lets this node observe the last of these first, and never take the lead.
+fn observes(world: &mut World, size: u32, mut observed: Vec<Observed>) {
+    world.pools.expect_find_by_id().returning(move |_| Ok(Some(pool(size).growth(size, NOON).build())));
+    world.pools.expect_observe().returning(move |_, _| Ok(observed.pop().expect("an observation for each look")));
+}
+
 /// Returns the row of a warming browser when the filler is about to start it.
 fn is_warming(world: &mut World) {
     world.browsers.expect_find().returning(|_| Ok(Some(pooled_browser(1, BrowserState::Warming))));
@@ -60,8 +66,41 @@ async fn another_node_is_informed_of_its_work_once() {
 }
 
 #[tokio::test]
+async fn a_node_is_informed_again_when_it_lacks_one_more() {
+    let mut world = World::default();
+    let mut seen = [(2, 1), (1, 2)].map(|(here, there)| {
+        let other = NodeBrowsers { node: other_node(), capacity: Some(1), warming: 0, idle: there, leased: 0 };
+        Observed { leased: here, takes_none: true, others: vec![other], ..Observed::default() }
+    });
+    seen.reverse();
+    observes(&mut world, 4, seen.to_vec());
+    let casement = world.build();
+    for _ in 0..2 {
+        assert_eq!(casement.filler.look(pool_id(1)).await.expect("looked").inform, [other_node()]);
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_drains_informs_the_others_when_its_browsers_have_ended() {
+    let others = vec![NodeBrowsers { node: other_node(), capacity: Some(1), warming: 0, idle: 2, leased: 0 }];
+    let idle = (1..=2).map(|n| IdleBrowser { id: browser_id(n), created_at: NOON, outdated: false }).collect();
+    let empty = Observed { takes_none: true, others, ..Observed::default() };
+    let mut world = World::default();
+    observes(&mut world, 4, vec![empty.clone(), Observed { idle, ..empty }]);
+    world.browsers.expect_discard().times(2).returning(|_| Ok(true));
+    world.expect_wakes(1);
+    let casement = world.build();
+
+    let round = casement.filler.look(pool_id(1)).await.expect("looked");
+    assert_eq!((round.discarded.len(), round.inform), (2, vec![]), "the pool is full until they end");
+    let round = casement.filler.look(pool_id(1)).await.expect("looked");
+    assert_eq!((round.launches, round.inform), (vec![], vec![other_node()]));
+}
+
+#[tokio::test]
 async fn a_pool_deleted_between_lead_and_look_gives_nothing_to_do() {
     let mut world = World::default();
+    world.pools.expect_observe().times(1).returning(|_, _| Ok(Observed::default()));
     world.pools.expect_lead().times(1).returning(|_, _, _| Ok(Some(LeaderFence(1))));
     world.pools.expect_find_by_id().times(1).returning(|_| Ok(None));
     assert_eq!(world.build().filler.look(pool_id(1)).await.expect("looked"), FillRound::default());
@@ -136,6 +175,8 @@ async fn of_what_is_too_much_only_what_was_still_idle_here_is_buried() {
     let mut world = leads(1, Observed { idle, ..Observed::default() });
     // The second browser was leased after the observation.
     world.browsers.expect_discard().times(3).returning(|id| Ok(id != browser_id(2)));
+    // Other nodes may have room now.
+    world.expect_wakes(1);
     let round = world.build().filler.look(pool_id(1)).await.expect("looked");
     assert_eq!((round.discarded, round.launches), (vec![browser_id(1), browser_id(3)], vec![]));
 }
@@ -260,6 +301,7 @@ async fn a_success_and_the_end_of_the_pool_clear_the_failures() {
     assert_eq!(casement.filler.status(pool_id(1)), FillStatus::default());
 
     let mut world = cannot_start(World::default());
+    world.pools.expect_observe().returning(|_, _| Ok(Observed::default()));
     world.pools.expect_lead().returning(|_, _, _| Ok(None));
     world.pools.expect_find_by_id().returning(|_| Ok(None));
     let casement = world.build();

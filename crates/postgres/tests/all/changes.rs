@@ -7,46 +7,31 @@ use casement_domain::pool::PoolRepository as _;
 use casement_domain::project::{Project, ProjectReplaced, ProjectRepository as _, ProjectStatus};
 use casement_domain::session::{EndReason, Session, SessionRepository as _, SessionState};
 use casement_domain::testing::{self, NOON, node_id, organization_id, project};
-use casement_postgres::{CHANGES_CHANNEL, Change, NotificationEvent, Notifications, PgSessions};
+use casement_postgres::{CHANGES_CHANNEL, Change, PgSessions};
 use pretty_assertions::assert_eq;
 
 use crate::support::TestResult;
-use crate::world::{Fault, World, key, key_id, label, other_node, seconds};
+use crate::world::{Fault, Listener, World, key, key_id, label, other_node, seconds};
 
 /// Another node, which listens.
-struct Listener(Notifications);
+struct OtherNode(Listener);
 
-impl Listener {
+impl OtherNode {
     async fn new(world: &World) -> Result<Self, Fault> {
-        let mut listener = Self(Notifications::listen(world.db.config(), vec![CHANGES_CHANNEL.to_owned()]));
-        match listener.next_event().await? {
-            NotificationEvent::Listening => Ok(listener),
-            other => Err(format!("{other:?}").into()),
-        }
+        Ok(Self(Listener::new(world, CHANGES_CHANNEL).await?))
     }
 
-    async fn next_event(&mut self) -> Result<NotificationEvent, Fault> {
-        Ok(tokio::time::timeout(std::time::Duration::from_secs(60), self.0.next()).await?)
-    }
-
-    /// Returns the changes up to a change that the test makes itself.
+    /// Returns the changes since the last call.
     async fn changes(&mut self, world: &World) -> Result<Vec<Change>, Fault> {
-        world.db.execute(&format!("SELECT pg_notify('{CHANGES_CHANNEL}', 'until here')")).await?;
-        let mut found = Vec::new();
-        while let NotificationEvent::Notification { payload, .. } = self.next_event().await? {
-            match payload.parse() {
-                Ok(change) => found.push(change),
-                Err(_unknown) => break,
-            }
-        }
-        Ok(found)
+        let payloads = self.0.payloads(world).await?;
+        payloads.iter().map(|payload| payload.parse().map_err(|_| format!("{payload:?}").into())).collect()
     }
 }
 
 #[tokio::test]
 async fn a_change_of_a_key_or_a_project_is_known_to_every_node_with_its_commit() -> TestResult {
     let world = World::new().await?;
-    let mut other = Listener::new(&world).await?;
+    let mut other = OtherNode::new(&world).await?;
     assert!(world.keys.rename(organization_id(), key_id(1), &label("mine")?).await?);
     assert_eq!(other.changes(&world).await?, [Change::Keys]);
     assert!(world.keys.rotate(key_id(1), seconds(100), &key(2)?).await?);
@@ -64,7 +49,7 @@ async fn a_change_of_a_key_or_a_project_is_known_to_every_node_with_its_commit()
 #[tokio::test]
 async fn a_node_whose_session_or_browser_another_node_ends_is_notified() -> TestResult {
     let world = World::new().await?;
-    let mut owner = Listener::new(&world).await?;
+    let mut owner = OtherNode::new(&world).await?;
     let ended = |session: &Session| Session {
         state: SessionState::Ended(EndReason::Deleted),
         ended_at: Some(NOON),

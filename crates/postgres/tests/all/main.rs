@@ -22,6 +22,7 @@ mod pools;
 mod profiles;
 mod projects;
 mod proxies;
+mod queue_log;
 mod races;
 mod recent_keys;
 mod replays;

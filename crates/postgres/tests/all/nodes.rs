@@ -8,12 +8,12 @@ use casement_domain::page::Page;
 use casement_domain::pool::{ImmediateLease, WaitQueue as _};
 use casement_domain::session::{EndReason, SessionRepository as _, SessionState, Tags};
 use casement_domain::testing::{self, node_id, session_id};
-use casement_postgres::{NODES_CHANNEL, NotificationEvent, Notifications};
+use casement_postgres::NODES_CHANNEL;
 use pretty_assertions::assert_eq;
 use time::Duration;
 
-use crate::support::TestResult;
-use crate::world::{Fault, World, lease, node, other_node, seconds};
+use crate::support::{Held, TestResult};
+use crate::world::{Fault, Listener, World, lease, node, other_node, seconds};
 
 const PAGE: Page = Page { limit: 10, offset: 0 };
 
@@ -91,14 +91,33 @@ async fn the_earlier_of_two_deadlines_counts_and_a_resume_removes_it() -> TestRe
 }
 
 #[tokio::test]
-async fn a_node_is_notified_of_its_new_state() -> TestResult {
+async fn a_node_that_begins_changes_or_is_lost_is_named_to_all_nodes_with_the_commit() -> TestResult {
     let world = World::new().await?;
-    let mut notifications = Notifications::listen(world.db.config(), vec![NODES_CHANNEL.to_owned()]);
-    assert_eq!(notifications.next().await, NotificationEvent::Listening);
-    let run = epoch(&world).await?;
+    let mut other = Listener::new(&world, NODES_CHANNEL).await?;
+    let run = world.nodes.announce(&node(node_id())).await?;
+    assert_eq!(other.payloads(&world).await?, [node_id().to_string()], "it has begun a run");
     assert_eq!(world.nodes.change_state(node_id(), drain(run, None)).await?, Replaced::Yes);
-    let (channel, payload) = (NODES_CHANNEL.to_owned(), node_id().to_string());
-    assert_eq!(notifications.next().await, NotificationEvent::Notification { channel, payload });
+    assert_eq!(other.payloads(&world).await?, [node_id().to_string()], "it drains");
+    assert_eq!(world.nodes.change_state(node_id(), drain(run, None)).await?, Replaced::LostRace);
+    assert_eq!(other.payloads(&world).await?, [""; 0], "nothing has changed");
+
+    let heartbeat_at = async || Ok::<_, Fault>(world.nodes.find(node_id()).await?.ok_or("no node")?.heartbeat_at);
+    let before = SilentNode { id: node_id(), heartbeat_at: heartbeat_at().await? };
+    assert!(beat(&world, run).await?.is_some());
+    assert_eq!(world.nodes.lose(before, seconds(9)).await?, None);
+    assert_eq!(other.payloads(&world).await?, [""; 0], "it lives");
+    let lost = SilentNode { heartbeat_at: heartbeat_at().await?, ..before };
+    let held = Held::begin(&world.db, "LOCK TABLE browsers IN SHARE MODE").await?;
+    let losing = async { Ok::<_, Fault>(world.nodes.lose(lost, seconds(9)).await?) };
+    let meanwhile = async {
+        held.until_waited_for().await?;
+        let notified = other.payloads(&world).await?;
+        held.commit().await?;
+        Ok::<_, Fault>(notified)
+    };
+    let (ended, notified) = tokio::join!(losing, meanwhile);
+    assert_eq!((ended?, notified?), (Some(vec![]), vec![]), "its browsers have rows still");
+    assert_eq!(other.payloads(&world).await?, [node_id().to_string()], "it is lost");
     Ok(())
 }
 

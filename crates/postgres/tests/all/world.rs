@@ -13,7 +13,8 @@ use casement_domain::testing::{self, NOON};
 use casement_domain::{ApiKeyId, BrowserId, NodeId, PoolId, Replaced, SessionId, TicketId, UserId};
 use casement_postgres::testing::TestDatabase;
 use casement_postgres::{
-    PgApiKeys, PgBrowsers, PgNodes, PgOrganizations, PgPools, PgProjects, PgSessions, PgWaitQueue,
+    NotificationEvent, Notifications, PgApiKeys, PgBrowsers, PgNodes, PgOrganizations, PgPools, PgProjects, PgSessions,
+    PgWaitQueue,
 };
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
@@ -189,6 +190,44 @@ impl World {
     pub(crate) async fn state_of(&self, browser: BrowserId) -> Result<Option<BrowserState>, Fault> {
         use casement_domain::browser::BrowserRepository;
         Ok(self.browsers.find(browser).await?.map(|browser| browser.state))
+    }
+}
+
+/// Another node, which listens to a channel.
+pub(crate) struct Listener {
+    notifications: Notifications,
+    channel: &'static str,
+}
+
+/// The payload of a notification that the test makes itself.
+const UNTIL_HERE: &str = "until here";
+
+impl Listener {
+    pub(crate) async fn new(world: &World, channel: &'static str) -> Result<Self, Fault> {
+        let notifications = Notifications::listen(world.db.config(), vec![channel.to_owned()]);
+        let mut listener = Self { notifications, channel };
+        match listener.next_event().await? {
+            NotificationEvent::Listening => Ok(listener),
+            other => Err(format!("{other:?}").into()),
+        }
+    }
+
+    async fn next_event(&mut self) -> Result<NotificationEvent, Fault> {
+        Ok(tokio::time::timeout(std::time::Duration::from_secs(60), self.notifications.next()).await?)
+    }
+
+    /// Returns the payloads of the notifications that were committed since the last call.
+    pub(crate) async fn payloads(&mut self, world: &World) -> Result<Vec<String>, Fault> {
+        let marker = format!("SELECT pg_notify('{}', '{}')", self.channel, UNTIL_HERE);
+        world.db.execute(&marker).await?;
+        let mut found = Vec::new();
+        while let NotificationEvent::Notification { payload, .. } = self.next_event().await? {
+            if payload == UNTIL_HERE {
+                break;
+            }
+            found.push(payload);
+        }
+        Ok(found)
     }
 }
 

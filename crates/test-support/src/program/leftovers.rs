@@ -1,12 +1,14 @@
-//! Finds the processes, mounts and sockets of a server on this machine, by its directory and never by the name of a
-//! program, because other tests and other users run browsers too.
+//! Finds the processes, mounts, sockets and sandboxes of a server on this machine, by its directory and never by the name of
+//! a program, because other tests and other users run browsers too.
 
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use memchr::memmem;
+use ulid::Ulid;
 
 /// A process that belongs to a server: its command line, its mounts or its working directory name the server's
 /// directory.
@@ -65,7 +67,8 @@ impl Mounts<'_> {
     }
 }
 
-/// Returns the leftovers of a server whose directory is `dir`, one line each, except for files.
+/// Returns the leftovers of a server or a cluster whose directory is `dir`, one line each, except for files outside of
+/// sandboxes.
 pub fn remains_of(dir: &Path) -> Vec<String> {
     remains_in(dir, None)
 }
@@ -81,7 +84,46 @@ pub(super) fn remains_in(dir: &Path, network: Option<u32>) -> Vec<String> {
     found.extend(within("/proc/self/mountinfo").then(|| "a mount".to_owned()));
     let sockets = network.map_or_else(|| "/proc/net/unix".to_owned(), |process| format!("/proc/{process}/net/unix"));
     found.extend(within(&sockets).then(|| "a socket".to_owned()));
+    let servers = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let sandboxes = servers.chain([dir.to_owned()]).filter_map(|server| sandboxes_of(&server.join("data")).ok());
+    found.extend(sandboxes.flatten().map(|sandbox| format!("the directory {}", sandbox.display())));
+    found.extend(
+        claims_below(dir).iter().map(|(user, of)| format!("the claim of the user {user} for {}", of.display())),
+    );
     found
+}
+
+/// Returns the directories of the browsers' sandboxes in a data directory, also of ended ones.
+pub(super) fn sandboxes_of(data_dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(data_dir.join("sandboxes")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(|name| name.parse::<Ulid>().is_ok()) {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the users that are claimed for sandboxes at or below a directory, with the directories of the sandboxes.
+pub fn claims_below(dir: &Path) -> Vec<(String, PathBuf)> {
+    let claims = fs::read_dir("/run/casement/uids").into_iter().flatten().flatten();
+    let claim = |entry: fs::DirEntry| {
+        let sandbox = PathBuf::from(fs::read_to_string(entry.path()).ok()?);
+        sandbox.starts_with(dir).then(|| (entry.file_name().to_string_lossy().into_owned(), sandbox))
+    };
+    claims.filter_map(claim).collect()
+}
+
+/// Returns the control groups of sandboxes, of all servers of this machine. Each contains the name of its sandbox.
+pub fn control_groups() -> Vec<PathBuf> {
+    let controllers = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+    let ours = controllers.map(|entry| entry.path().join("casement")).chain(["/sys/fs/cgroup/casement".into()]);
+    ours.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten().map(|entry| entry.path()).collect()
 }
 
 fn holds(bytes: &[u8], name: &[u8]) -> bool {

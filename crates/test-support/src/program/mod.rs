@@ -1,7 +1,7 @@
 //! The harness of the end-to-end tests and the benchmarks.
 //!
 //! - [`Server`]: the program with a directory and a port of its own. Tests kill, restart and stop it. When it is
-//!   dropped, its sessions end and **nothing may be left**: no process, mount or socket.
+//!   dropped, its sessions end and **nothing may be left**: no process, mount, socket or sandbox.
 //! - [`Cluster`]: several servers over one database, each on a host of its own, behind a load balancer. Tests kill and stop
 //!   nodes, pull cables, and stop what all of them use.
 //! - [`Shared`]: one server for all tests that use it like a caller. Use it unless a test must break something.
@@ -36,8 +36,10 @@ use anyhow::bail;
 
 pub use self::cdp::Cdp;
 pub use self::clients::{Clients, Script, repository};
-pub use self::cluster::{AnsweredChange, Cluster, ClusterOptions, Database, Fault, Load, Numbers, Report};
-pub use self::leftovers::{Process, processes_of, remains_of};
+pub use self::cluster::{
+    AnsweredChange, Cluster, ClusterOptions, Database, Fault, Load, Numbers, QUEUE_LOG, QueueOrder, Report,
+};
+pub use self::leftovers::{Process, claims_below, control_groups, processes_of, remains_of};
 pub use self::object_store::ObjectStore;
 pub use self::options::{Options, Place, StoreConnection};
 pub use self::pages::{Pages, body};

@@ -2,6 +2,7 @@
 
 use std::io::copy;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,20 +17,22 @@ use super::network::enter;
 /// themselves.
 pub(crate) struct Door {
     address: SocketAddr,
-    /// Whether it is closed; `None` for an address that needs no forwarding.
-    closed: Option<Arc<AtomicBool>>,
+    /// Whether it is closed, and its socket; `None` for an address that needs no forwarding.
+    forwarding: Option<(Arc<AtomicBool>, TcpStream)>,
 }
 
 impl Door {
     /// Returns a door for an address of the same network.
     pub(super) fn of(address: SocketAddr) -> Self {
-        Self { address, closed: None }
+        Self { address, forwarding: None }
     }
 
     /// Forwards the connections of a listener to an address in a network namespace, or in the one of the test.
     pub(super) fn open(listener: TcpListener, to: SocketAddr, namespace: Option<PathBuf>) -> anyhow::Result<Self> {
         let address = listener.local_addr()?;
         let closed = Arc::new(AtomicBool::new(false));
+        // A listener cannot be shut down by its own type.
+        let socket = TcpStream::from(OwnedFd::from(listener.try_clone()?));
         let is_closed = Arc::clone(&closed);
         let (entered, result) = mpsc::channel();
         thread::spawn(move || {
@@ -49,7 +52,7 @@ impl Door {
             }
         });
         result.recv().context("a thread ended")??;
-        Ok(Self { address, closed: Some(closed) })
+        Ok(Self { address, forwarding: Some((closed, socket)) })
     }
 
     /// Returns the address to connect to.
@@ -60,10 +63,10 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        if let Some(closed) = &self.closed {
+        if let Some((closed, socket)) = &self.forwarding {
             closed.store(true, Ordering::Relaxed);
-            // Wakes the thread. If nothing listens at an address of another network, the thread has ended.
-            drop(TcpStream::connect_timeout(&self.address, std::time::Duration::from_millis(100)));
+            // Wakes the thread, whose socket would keep its network alive.
+            drop(socket.shutdown(Shutdown::Both));
         }
     }
 }

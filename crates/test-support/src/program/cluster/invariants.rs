@@ -1,7 +1,9 @@
-//! What holds for a cluster after any fault, once all nodes run and the callers are gone.
+//! What holds for a cluster after any fault, once all nodes run and the callers are gone. [`Cluster::log_queues`] must
+//! have been called before them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -9,7 +11,8 @@ use ulid::Ulid;
 
 use super::load::Report;
 use super::{Cluster, uuid};
-use crate::program::{processes_of, until};
+use crate::program::leftovers::sandboxes_of;
+use crate::program::{claims_below, control_groups, processes_of, until};
 
 /// The timeout until the nodes have noticed and cleaned up everything, also a node that was away.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(180);
@@ -18,7 +21,8 @@ const MAX_LISTED: usize = 10;
 
 impl Cluster {
     /// Returns what is violated, one line each: every session row has an end or a living browser, every browser a row;
-    /// every answered change is stored, not undone, and has its audit record once; no browser had two leases at the same time.
+    /// nothing of any other sandbox is left; every answered change is stored, not undone, and has its audit record once; no
+    /// browser had two leases at the same time; no waiting caller was overtaken on a living node.
     pub fn violations(&self, report: &Report) -> anyhow::Result<Vec<String>> {
         let mut found = self.until_consistent()?;
         found.extend(self.undone(report)?);
@@ -27,6 +31,7 @@ impl Cluster {
                      where one.id < other.id and one.created_at < coalesce(other.ended_at, 'infinity') \
                      and other.created_at < coalesce(one.ended_at, 'infinity')";
         found.extend(self.sql(twice)?.lines().map(|row| format!("a browser was leased twice at the same time: {row}")));
+        found.extend(shortened(self.queue_order()?.overtaken));
         Ok(found)
     }
 
@@ -54,6 +59,7 @@ impl Cluster {
         let known: BTreeSet<String> =
             self.sql("select id from browsers")?.lines().map(id_of).collect::<anyhow::Result<_>>()?;
         found.extend(living.difference(&known).map(|browser| format!("the browser {browser} has no row")));
+        found.extend(self.remains_of_sandboxes(&known)?);
         let ending = self.sql("select count(*) from browsers where state = 'ending'")?;
         found.extend((ending != "0").then(|| format!("{ending} browsers end for long")));
         let pending = self.sql("select count(*) from audit_records_pending")?;
@@ -63,18 +69,33 @@ impl Cluster {
 
     /// Returns the browsers with processes, of all nodes.
     fn living_browsers(&self) -> anyhow::Result<BTreeSet<String>> {
-        let mut living = BTreeSet::new();
-        for node in self.nodes.iter().chain(&self.former) {
-            let Ok(entries) = fs::read_dir(node.data_dir().join("sandboxes")) else { continue };
-            for entry in entries {
-                let (name, path) =
-                    entry.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))?;
-                if name.parse::<Ulid>().is_ok() && !processes_of(&path).is_empty() {
-                    living.insert(name);
-                }
-            }
+        let living = self.sandboxes()?.into_iter().filter(|dir| !processes_of(dir).is_empty());
+        Ok(living.filter_map(|dir| name_of(&dir)).collect())
+    }
+
+    /// Returns the directories of sandboxes, of all nodes.
+    fn sandboxes(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let nodes = self.nodes.iter().chain(&self.former);
+        Ok(nodes.map(|node| sandboxes_of(&node.data_dir())).collect::<io::Result<Vec<_>>>()?.concat())
+    }
+
+    /// Returns what is left of sandboxes that are not those of the known browsers: directories, users and control groups.
+    fn remains_of_sandboxes(&self, known: &BTreeSet<String>) -> anyhow::Result<Vec<String>> {
+        let is_left = |dir: &Path| name_of(dir).is_some_and(|name| !known.contains(&name));
+        let mut found: Vec<String> = Vec::new();
+        for dir in self.sandboxes()?.iter().filter(|dir| is_left(dir)) {
+            found.push(format!("{} is left", dir.display()));
         }
-        Ok(living)
+        for (user, dir) in claims_below(self.root.path()).iter().filter(|(_, dir)| is_left(dir)) {
+            found.push(format!("the user {user} is still claimed for {}", dir.display()));
+        }
+        let used = self.sql("select browser_id from sessions where browser_id is not null")?;
+        let ended: BTreeSet<String> = used.lines().map(id_of).collect::<anyhow::Result<_>>()?;
+        let ended: Vec<&String> = ended.difference(known).collect();
+        let groups = control_groups().into_iter();
+        let left = groups.filter(|group| name_of(group).is_some_and(|name| ended.iter().any(|id| name.contains(*id))));
+        found.extend(left.map(|group| format!("{} is left", group.display())));
+        Ok(found)
     }
 
     /// Returns the answered changes that are not stored.
@@ -115,6 +136,10 @@ fn shortened(mut lines: Vec<String>) -> Vec<String> {
     lines.truncate(MAX_LISTED);
     lines.extend((more > 0).then(|| format!("and {more} more")));
     lines
+}
+
+fn name_of(path: &Path) -> Option<String> {
+    Some(path.file_name()?.to_str()?.to_owned())
 }
 
 /// Converts an identifier of the database to the form of the API.

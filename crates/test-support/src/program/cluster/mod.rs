@@ -9,6 +9,8 @@ mod door;
 mod invariants;
 mod load;
 mod network;
+mod queue;
+mod remains;
 
 use std::fs::{self, Permissions};
 use std::net::SocketAddr;
@@ -29,6 +31,8 @@ pub(super) use self::door::Door;
 pub use self::load::{AnsweredChange, Load, Report};
 pub(super) use self::network::Host;
 use self::network::Network;
+pub use self::queue::{QUEUE_LOG, QueueOrder};
+use self::remains::Remains;
 use super::http::{Answer, Request};
 use super::options::master_key;
 use super::watchdog::Watchdog;
@@ -78,6 +82,8 @@ pub struct Cluster {
     store: ObjectStore,
     database: Database,
     network: Network,
+    // Checked when all of the above has ended.
+    _remains: Remains,
     _guardian: Watchdog,
     // Removed last, because everything else is in it.
     root: TempDir,
@@ -108,6 +114,7 @@ impl Cluster {
             pages,
             store,
             database,
+            _remains: Remains::new(root.path(), &network),
             network,
             _guardian: guardian,
             root,

@@ -194,6 +194,12 @@ impl Network {
         self.hub.namespace.is_some()
     }
 
+    /// Returns the network namespaces of all hosts, as the kernel names them.
+    pub(super) fn namespaces(&self) -> Vec<PathBuf> {
+        let namespaces = std::iter::once(&self.hub).chain(&self.nodes).filter_map(|host| host.namespace.as_ref());
+        namespaces.filter_map(|namespace| fs::read_link(namespace).ok()).collect()
+    }
+
     /// Pulls a node's cable, or plugs it in again. Connections stay open on both sides.
     pub(crate) fn set_link(&self, node: usize, is_up: bool) -> anyhow::Result<()> {
         self.nodes[node].is_namespace()?;
