@@ -31,11 +31,12 @@ impl Address {
     /// Any error of the driver; [`describe`] has its text.
     pub(crate) async fn connect(&self) -> Result<(Client, Wire), Error> {
         let connector = self.tls.connector().await;
-        match self.config.connect(connector.clone()).await {
+        // Boxed, because the handshake would make every future large that may open a connection.
+        match Box::pin(self.config.connect(connector.clone())).await {
             // As in libpq, `prefer` is satisfied without TLS if the server offers it and it does not work.
             Err(error) if self.config.get_ssl_mode() == SslMode::Prefer && is_about_tls(&error) => {
                 let mut plain = self.config.clone();
-                let opened = plain.ssl_mode(SslMode::Disable).connect(connector).await.map_err(|_| error)?;
+                let opened = Box::pin(plain.ssl_mode(SslMode::Disable).connect(connector)).await.map_err(|_| error)?;
                 tracing::warn!("a connection to the database is not encrypted: sslmode=prefer, and TLS did not work");
                 Ok(opened)
             }

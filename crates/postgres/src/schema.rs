@@ -94,6 +94,13 @@ diesel::table! {
 }
 
 diesel::table! {
+    audit_records_recovered (id) {
+        id -> Uuid,
+        at -> Timestamptz,
+    }
+}
+
+diesel::table! {
     audit_records_pending (id) {
         id -> Uuid,
         organization_id -> Uuid,
@@ -660,6 +667,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     nodes,
     audit_records_marks,
     audit_records_complete,
+    audit_records_recovered,
     browser_pools,
     sessions,
     blob_stores,

@@ -29,8 +29,8 @@ enum Tracking {
     Idle,
     /// A response is tracked, and was not passed to the kernel completely yet.
     Unflushed,
-    /// The kernel has the whole response, which has not arrived yet. Holds a descriptor of the connection for queries.
-    Flushed(TcpStream),
+    /// The kernel has the whole response, which had not arrived at the last query.
+    Flushed(Flight),
     /// The result is known.
     Done(DeliveryState),
 }
@@ -44,6 +44,15 @@ pub(super) enum DeliveryState {
     Arrived,
     /// The connection ended before the client's machine had the whole response.
     Lost,
+}
+
+/// A response on its way.
+#[derive(Debug)]
+struct Flight {
+    /// A descriptor of the connection, for queries.
+    connection: TcpStream,
+    /// Whether the client had closed its side of the connection at the last query.
+    had_client_closed: bool,
 }
 
 impl DeliveryReceipt {
@@ -71,9 +80,13 @@ impl DeliveryReceipt {
         if matches!(*socket, Tracking::Unflushed) {
             // Without a second descriptor the state cannot be determined.
             let duplicate = fcntl_dupfd_cloexec(connection, 0).map(|fd: OwnedFd| TcpStream::from(fd));
-            *socket = duplicate.map_or(Tracking::Idle, |stream| match delivery_state(&stream) {
-                DeliveryState::InFlight => Tracking::Flushed(stream),
-                state => Tracking::Done(state),
+            *socket = duplicate.map_or(Tracking::Idle, |connection| {
+                // A connection that has ended at once was reset by a client that had closed it.
+                let mut flight = Flight { connection, had_client_closed: true };
+                match flight.state() {
+                    DeliveryState::InFlight => Tracking::Flushed(flight),
+                    state => Tracking::Done(state),
+                }
             });
         }
     }
@@ -87,16 +100,20 @@ impl DeliveryReceipt {
         }
     }
 
-    /// Returns true if a tracked response is known to have arrived.
-    pub(super) fn is_known_to_have_arrived(&self) -> bool {
-        matches!(*self.0.borrow(), Tracking::Done(DeliveryState::Arrived))
+    /// Returns true if a tracked response has arrived.
+    pub(super) fn has_arrived(&self) -> bool {
+        match &mut *self.0.borrow_mut() {
+            Tracking::Unavailable | Tracking::Idle | Tracking::Unflushed => false,
+            Tracking::Flushed(flight) => flight.state() == DeliveryState::Arrived,
+            Tracking::Done(state) => *state == DeliveryState::Arrived,
+        }
     }
 
     pub(super) fn state(&self) -> DeliveryState {
-        match &*self.0.borrow() {
+        match &mut *self.0.borrow_mut() {
             Tracking::Unavailable | Tracking::Idle => DeliveryState::Arrived,
             Tracking::Unflushed => DeliveryState::InFlight,
-            Tracking::Flushed(stream) => delivery_state(stream),
+            Tracking::Flushed(flight) => flight.state(),
             Tracking::Done(state) => *state,
         }
     }
@@ -107,12 +124,18 @@ impl DeliveryReceipt {
     }
 }
 
-fn delivery_state(stream: &TcpStream) -> DeliveryState {
-    match getsockopt(stream, TcpInfo) {
-        Ok(info) => info.delivery(),
-        Err(error) => {
-            tracing::debug!(%error, "the kernel does not report the delivery of a response");
-            DeliveryState::Arrived
+impl Flight {
+    fn state(&mut self) -> DeliveryState {
+        match getsockopt(&self.connection, TcpInfo) {
+            Ok(info) => {
+                let state = info.delivery(self.had_client_closed);
+                self.had_client_closed = info.has_client_closed();
+                state
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the kernel does not report the delivery of a response");
+                DeliveryState::Arrived
+            }
         }
     }
 }
@@ -141,15 +164,26 @@ struct ConnectionInfo {
 impl ConnectionInfo {
     /// `TCP_CLOSE`: the connection has ended.
     const CLOSED: u8 = 7;
+    /// `TCP_CLOSE_WAIT`: the client has closed its side.
+    const CLIENT_CLOSED: u8 = 8;
 
-    fn delivery(&self) -> DeliveryState {
+    fn has_client_closed(&self) -> bool {
+        self.state == Self::CLIENT_CLOSED
+    }
+
+    /// Returns the delivery. If the connection ended without an acknowledgement, the response is lost if the client had
+    /// closed before. Otherwise the acknowledgement may have been lost with the connection, and the caller may use what it
+    /// was told; so the response counts as arrived.
+    fn delivery(&self, had_client_closed: bool) -> DeliveryState {
         let sent_once = self.bytes_sent.saturating_sub(self.bytes_sent_again);
         if self.bytes_not_sent == 0 && self.bytes_acked >= sent_once {
             DeliveryState::Arrived
-        } else if self.state == Self::CLOSED {
+        } else if self.state != Self::CLOSED {
+            DeliveryState::InFlight
+        } else if had_client_closed {
             DeliveryState::Lost
         } else {
-            DeliveryState::InFlight
+            DeliveryState::Arrived
         }
     }
 }
@@ -162,6 +196,34 @@ mod tests {
     };
 
     use super::*;
+
+    /// Returns the state of a response that was written just now.
+    fn delivery_state(connection: &TcpStream) -> DeliveryState {
+        let connection = connection.try_clone().expect("a second descriptor");
+        Flight { connection, had_client_closed: true }.state()
+    }
+
+    #[test]
+    fn without_an_acknowledgement_a_response_is_lost_only_if_the_client_had_closed() {
+        let cut_off = ConnectionInfo {
+            state: ConnectionInfo::CLOSED,
+            _counts_and_times: [0; 119],
+            bytes_acked: 0,
+            _received_and_segments: [0; 16],
+            bytes_not_sent: 0,
+            _rates: [0; 52],
+            bytes_sent: 20,
+            bytes_sent_again: 10,
+        };
+        for (had_client_closed, expected) in [(true, DeliveryState::Lost), (false, DeliveryState::Arrived)] {
+            assert_eq!(cut_off.delivery(had_client_closed), expected);
+        }
+        let acknowledged = ConnectionInfo { bytes_acked: 10, ..cut_off };
+        assert_eq!(acknowledged.delivery(true), DeliveryState::Arrived);
+        for state in [1, ConnectionInfo::CLIENT_CLOSED] {
+            assert_eq!(ConnectionInfo { state, ..cut_off }.delivery(true), DeliveryState::InFlight);
+        }
+    }
 
     #[test]
     fn the_structure_of_the_kernel_has_its_fields_at_these_places() {

@@ -99,7 +99,7 @@ impl<F: FnOnce(bool) + Unpin> MessageBody for DeliveryReport<F> {
 impl<F: FnOnce(bool)> Drop for DeliveryReport<F> {
     fn drop(&mut self) {
         // A client may close its connection as soon as it has the response.
-        let is_delivered = self.body.is_none() && self.receipt.is_known_to_have_arrived();
+        let is_delivered = self.body.is_none() && self.receipt.has_arrived();
         self.receipt.done();
         if let Some(report) = self.report.take() {
             report(is_delivered);

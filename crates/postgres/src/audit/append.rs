@@ -109,7 +109,7 @@ impl Columns {
     }
 }
 
-/// Stores records, and deletes the audit intents of their calls.
+/// Stores records, and deletes the audit intents of their calls. A record that another node has recovered is completed.
 #[derive(Debug, QueryId)]
 pub(super) struct Append {
     columns: Columns,
@@ -146,13 +146,28 @@ impl QueryFragment<Pg> for Append {
         out.push_bind_param::<Nullable<Timestamptz>, _>(&self.oldest)?;
         out.push_sql("), completed AS (DELETE FROM audit_records_pending WHERE id = ANY (");
         out.push_bind_param::<Array<SqlUuid>, _>(&self.calls)?;
+        out.push_sql(
+            ") AND EXISTS (SELECT FROM open)),
+             recovered AS (DELETE FROM audit_records_recovered WHERE id = ANY (",
+        );
+        out.push_bind_param::<Array<SqlUuid>, _>(&self.calls)?;
+        // The record of a recovered call has the time of the recovery.
         out.push_sql(concat!(
-            ") AND EXISTS (SELECT FROM open)) INSERT INTO audit_records (",
+            ") AND EXISTS (SELECT FROM open) RETURNING id, at),
+             given (",
             columns!(),
-            ") SELECT stored.* FROM "
+            ") AS (SELECT * FROM "
         ));
         self.columns.unnest(&mut out)?;
-        out.push_sql(" AS stored WHERE EXISTS (SELECT FROM open)");
+        out.push_sql(concat!(
+            "), stored AS (SELECT ",
+            "given.id, organization_id, coalesce(recovered.at, given.at) AS at, auth_strategy, service, user_id, email, api_key_id, \
+             project_id, client_ip, domain, method, path, route, status, duration_ms, user_agent, request_id, count",
+            " FROM given LEFT JOIN recovered ON recovered.id = given.id)
+             INSERT INTO audit_records (",
+            columns!(),
+            ") SELECT * FROM stored WHERE EXISTS (SELECT FROM open)"
+        ));
         // The record of a lease was stored before the response of its call was known.
         out.push_sql(
             " ON CONFLICT (at, id) DO UPDATE SET status = excluded.status, duration_ms = excluded.duration_ms, route = excluded.route",
@@ -193,13 +208,17 @@ impl QueryFragment<Pg> for Begin {
 
 /// Makes records of abandoned audit intents, at the time `$4` with the status `$5`: those of node `$1` from other runs
 /// than `$2`, and those of nodes without a heartbeat for `$3` seconds, by the database's clock as in
-/// [`is_alive`](crate::heartbeat::is_alive).
+/// [`is_alive`](crate::heartbeat::is_alive). The latter are noted for a day, because the node may still complete them.
 pub(super) const RECOVER: &str = concat!(
     "WITH left_behind AS (
          DELETE FROM audit_records_pending
          WHERE (node_id = $1 AND run_id <> $2)
              OR node_id IN (SELECT id FROM nodes WHERE id <> $1 AND heartbeat_at <= now() - make_interval(secs => $3))
          RETURNING *
+     ), noted AS (
+         INSERT INTO audit_records_recovered (id, at) SELECT id, $4 FROM left_behind WHERE node_id <> $1 ON CONFLICT (id) DO NOTHING
+     ), forgotten AS (
+         DELETE FROM audit_records_recovered WHERE at < $4 - interval '1 day'
      )
      INSERT INTO audit_records (",
     columns!(),

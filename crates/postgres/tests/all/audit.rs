@@ -301,6 +301,22 @@ async fn what_a_node_had_begun_is_recorded_by_another_once_it_is_silent() -> Tes
     Ok(())
 }
 
+#[tokio::test]
+async fn a_silent_node_completes_the_record_that_another_has_made_of_its_call() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    let other = NodeRun { node: other_node(), run: NodeRunId::from_ulid(Ulid(1)) };
+    let recovery = NOON + Duration::MINUTE;
+    audit.begin(run(1), &[entry(1)]).await?;
+    world.silence(node_id()).await?;
+    assert_eq!(audit.recover(other, recovery).await?, 1);
+
+    audit.append(&[entry(1), entry(2)]).await?;
+
+    assert_eq!(records(&audit).await?, [of(AuditEntry { at: recovery, ..entry(1) }), record(2)]);
+    Ok(())
+}
+
 /// Makes a node silent for a minute: its heartbeat and its mark.
 async fn silence(world: &World, node: NodeId) -> TestResult {
     world.silence(node).await?;
