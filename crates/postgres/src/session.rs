@@ -1,15 +1,17 @@
 //! Sessions: admitted by the limits, changed by compare-and-set.
 
+mod columns;
+
 use async_trait::async_trait;
 use casement_domain::browser::{Browser, Location, StartUrl, Viewport};
-use casement_domain::name::{LabelName, SlugName};
+use casement_domain::name::LabelName;
 use casement_domain::network::{AllowlistChange, AllowlistError, Network};
 use casement_domain::organization::{CapacityRequest, admit, admit_on_node};
 use casement_domain::page::{Listed, Page};
 use casement_domain::profile::LoadedProfile;
 use casement_domain::session::{
-    Created, EndReason, IdOrName, PoolRef, Session, SessionFilter, SessionRepository, SessionState, SessionUpdate,
-    StatusFilter, Tags,
+    Created, EndReason, IdOrName, Session, SessionFilter, SessionRepository, SessionState, SessionUpdate, StatusFilter,
+    Tags,
 };
 use casement_domain::telemetry::Capture;
 use casement_domain::{
@@ -28,12 +30,15 @@ use crate::changes::{Change, report};
 use crate::column::{Column, Stored, row};
 use crate::database::Database;
 use crate::decisions::Decided;
-use crate::error::{BadRow, CallError, if_violated};
+use crate::error::{CallError, if_violated};
 use crate::query::{self, contains, counted};
 use crate::schema::{browser_pools, browsers, session_ignored_fields, sessions};
 use crate::shape::shape_columns;
 use crate::telemetry::export_from_now;
 use crate::{invocation, organization, project, usage, wait_queue};
+
+use self::columns::PoolColumns;
+pub(crate) use self::columns::StateColumns;
 
 shape_columns!(ShapeColumns, sessions);
 
@@ -67,54 +72,6 @@ row! {
         ended_at: Option<OffsetDateTime>,
         invocation: Option<Column<InvocationId>> as invocation_id,
         for_login: bool,
-    }
-}
-
-row! {
-    #[derive(Debug, Queryable, Selectable, Insertable)]
-    #[diesel(table_name = sessions, check_for_backend(diesel::pg::Pg))]
-    pub(crate) struct PoolColumns {
-        pool_id: Option<Column<PoolId>>,
-        pool_name: Option<Column<SlugName>>,
-    }
-}
-
-impl Stored<Option<PoolRef>> for PoolColumns {
-    fn of(pool: &Option<PoolRef>) -> Self {
-        let name = pool.as_ref().and_then(|pool| pool.name.clone());
-        Self { pool_id: pool.as_ref().map(|pool| Column(pool.id)), pool_name: name.map(Column) }
-    }
-
-    fn value(self) -> Result<Option<PoolRef>, BadRow> {
-        Ok(self.pool_id.map(|id| PoolRef { id: id.0, name: self.pool_name.map(|name| name.0) }))
-    }
-}
-
-row! {
-    #[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
-    #[diesel(table_name = sessions, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
-    pub(crate) struct StateColumns {
-        state: String,
-        end_reason: Option<Column<EndReason>>,
-    }
-}
-
-impl Stored<SessionState> for StateColumns {
-    fn of(state: &SessionState) -> Self {
-        let end_reason = match state {
-            SessionState::Starting | SessionState::Active => None,
-            SessionState::Ended(reason) => Some(Column(*reason)),
-        };
-        Self { state: state.as_str().to_owned(), end_reason }
-    }
-
-    fn value(self) -> Result<SessionState, BadRow> {
-        match (self.state.as_str(), self.end_reason) {
-            ("starting", None) => Ok(SessionState::Starting),
-            ("active", None) => Ok(SessionState::Active),
-            ("ended", Some(Column(reason))) => Ok(SessionState::Ended(reason)),
-            (other, _) => Err(BadRow::new("sessions.state", other)),
-        }
     }
 }
 
