@@ -275,7 +275,8 @@ end_node() {
 try_pod() {
   local filter=$1 mode=$2
   say "a pod with seccomp.type $filter"
-  render --set "seccomp.type=$filter" --set seccomp.localhostProfile=seccomp.json
+  # A store belongs to one database.
+  render --set "seccomp.type=$filter" --set seccomp.localhostProfile=seccomp.json --set "objectStore.url=s3://casement/${filter,,}"
   quietly psql --host "$work/run" --username casement postgres --command 'DROP DATABASE casement' --command 'CREATE DATABASE casement'
   describe
   run_doctor
