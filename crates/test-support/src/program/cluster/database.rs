@@ -49,6 +49,11 @@ impl Database {
         Ok(database)
     }
 
+    /// Removes the schema, so that the next program to start creates its own.
+    pub(super) fn remove_schema(&self) -> anyhow::Result<()> {
+        self.sql("drop schema public cascade; create schema public").map(drop)
+    }
+
     /// Returns the URL for the nodes.
     pub fn url(&self) -> String {
         let host = self.host.ip();

@@ -98,6 +98,9 @@ impl Cluster {
         let guardian = Watchdog::guard(root.path())?;
         let network = Network::start(options.nodes, root.path())?;
         let database = Database::start_on(network.hub(), network.is_divided(), root.path())?;
+        if options.program.is_some() {
+            database.remove_schema()?;
+        }
         let store = ObjectStore::start_on(network.hub(), root.path())?;
         let door = network.hub().door(PORT, options.port)?;
         let pages = options.pages.map(|pages| network.hub().door_to(pages.address())).transpose()?;
