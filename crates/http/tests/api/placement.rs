@@ -179,7 +179,7 @@ async fn a_draining_node_has_sessions_made_by_others_or_refuses_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn full_nodes_are_not_asked_and_the_answer_names_all_of_them() {
+async fn full_nodes_are_not_tried_and_the_answer_names_all_of_them() {
     let two = Two::start(entrance(FULL), Ports::default());
     let expected = "max_sessions of all nodes together is 20, 20 in use, 1 more asked";
     let created = two.entrance.post("/browsers", "{}").await;
@@ -247,7 +247,7 @@ async fn the_entrance_that_fills_up_meanwhile_has_the_session_made_by_another_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_node_is_asked_once_even_if_the_store_says_that_it_has_room() {
+async fn each_node_is_tried_once_even_if_the_store_says_that_it_has_room() {
     let (here, stored_here) = making(entrance(&[(3, 3)]), [Limit::NodeSessions; 3]);
     let (ports, stored_there) = other([Limit::NodeSessions; 3]);
     let two = Two::start(here, ports);
@@ -258,7 +258,7 @@ async fn each_node_is_asked_once_even_if_the_store_says_that_it_has_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_other_node_is_asked_when_the_organization_has_reached_its_limit() {
+async fn no_other_node_is_tried_when_the_organization_has_reached_its_limit() {
     let (here, stored_here) = making(entrance(&[(PLACES, 3), (0, 0)]), []);
     let (ports, stored_there) = other([Limit::OrganizationSessions]);
     let two = Two::start(here, ports);
