@@ -13,11 +13,21 @@ use super::Owner;
 use super::marks::RECENT_SECONDS;
 use crate::column::Column;
 
-/// The columns of a record, in the order of [`Columns`] and [`AuditRow`].
+/// The columns of a record, in the order of [`Columns`] and [`AuditRow`], or with other expressions for some of them.
 macro_rules! columns {
     () => {
-        "id, organization_id, at, auth_strategy, service, user_id, email, api_key_id, project_id, client_ip, domain, method, path, \
-         route, status, duration_ms, user_agent, request_id, count"
+        columns!("at", "status", "duration_ms")
+    };
+    ($at:literal, $status:literal, $duration_ms:literal) => {
+        concat!(
+            "id, organization_id, ",
+            $at,
+            ", auth_strategy, service, user_id, email, api_key_id, project_id, client_ip, domain, method, path, route, ",
+            $status,
+            ", ",
+            $duration_ms,
+            ", user_agent, request_id, count"
+        )
     };
 }
 
@@ -160,13 +170,11 @@ impl QueryFragment<Pg> for Append {
         ));
         self.columns.unnest(&mut out)?;
         out.push_sql(concat!(
-            "), stored AS (SELECT ",
-            "given.id, organization_id, coalesce(recovered.at, given.at) AS at, auth_strategy, service, user_id, email, api_key_id, \
-             project_id, client_ip, domain, method, path, route, status, duration_ms, user_agent, request_id, count",
-            " FROM given LEFT JOIN recovered ON recovered.id = given.id)
-             INSERT INTO audit_records (",
+            ") INSERT INTO audit_records (",
             columns!(),
-            ") SELECT * FROM stored WHERE EXISTS (SELECT FROM open)"
+            ") SELECT ",
+            columns!("coalesce(recovered.at, given.at)", "status", "duration_ms"),
+            " FROM given LEFT JOIN recovered USING (id) WHERE EXISTS (SELECT FROM open)"
         ));
         // The record of a lease was stored before the response of its call was known.
         out.push_sql(
@@ -222,8 +230,9 @@ pub(super) const RECOVER: &str = concat!(
      )
      INSERT INTO audit_records (",
     columns!(),
-    ") SELECT id, organization_id, $4, auth_strategy, service, user_id, email, api_key_id, project_id, client_ip, domain, method, path,
-         route, $5, greatest(0, extract(epoch FROM $4 - at) * 1000)::bigint, user_agent, request_id, count
+    ") SELECT ",
+    columns!("$4", "$5", "greatest(0, extract(epoch FROM $4 - at) * 1000)::bigint"),
+    "
      FROM left_behind
      ON CONFLICT (at, id) DO NOTHING"
 );
