@@ -35,24 +35,39 @@ impl UndeliveredSession {
     /// Sends the response. The session is also returned if the connection ends before the client's machine has the
     /// response.
     pub(crate) fn deliver(self, receipt: DeliveryReceipt, response: HttpResponse) -> HttpResponse {
-        self.deliver_then(receipt, response, || {})
+        self.deliver_with(receipt, response, None)
     }
 
-    /// Sends the response as `deliver` does, and calls `then` on the server's thread after delivery.
+    /// Sends the response as `deliver` does, and calls `work` on the server's thread when it was written.
     pub(crate) fn deliver_then(
+        self,
+        receipt: DeliveryReceipt,
+        response: HttpResponse,
+        work: impl FnOnce() + 'static,
+    ) -> HttpResponse {
+        self.deliver_with(receipt, response, Some(Box::new(work)))
+    }
+
+    fn deliver_with(
         mut self,
         receipt: DeliveryReceipt,
         response: HttpResponse,
-        then: impl FnOnce() + Unpin + 'static,
+        after_write: Option<Box<dyn FnOnce()>>,
     ) -> HttpResponse {
         let session = self.session.clone();
         let Some((leases, runtime)) = self.on_drop.take() else { return response };
         response
             .map_body(|_, body| {
                 let bytes = body.try_into_bytes().unwrap_or_default();
-                DeliveryReport::new(bytes, receipt, move |delivered| {
-                    if delivered { then() } else { return_session(session, leases, &runtime) }
-                })
+                let report = DeliveryReport::new(bytes, receipt, move |delivered| {
+                    if !delivered {
+                        return_session(session, leases, &runtime);
+                    }
+                });
+                match after_write {
+                    Some(work) => report.after_write(work),
+                    None => report,
+                }
             })
             .map_into_boxed_body()
     }

@@ -1,10 +1,14 @@
 //! Current usage, counted while the caller locks the organization.
 
+use std::sync::LazyLock;
+
 use casement_domain::organization::{OrganizationUsage, Usage};
 use casement_domain::project::ResourceCount;
 use casement_domain::{NodeId, OrganizationId, PoolId, ProjectId};
 use diesel::dsl::{self, not, sql};
+use diesel::pg::Pg;
 use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Nullable, Uuid as SqlUuid};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
@@ -15,6 +19,7 @@ use crate::schema::{
     auth_connections, browser_pools, credentials, deployments, extensions, invocations, nodes, profiles, projects,
     proxies, sessions,
 };
+use crate::statement::Statement;
 
 /// The usage to which a new resource is added.
 pub(crate) struct CurrentUsage {
@@ -61,25 +66,41 @@ const USED: &str = "
         running.mine AS running_mine, running.total AS running_total
     FROM on_demand, running, pooled";
 
-#[derive(QueryableByName)]
+static STATEMENT: LazyLock<Statement> = LazyLock::new(|| Statement::cut(USED));
+
+/// [`USED`], prepared once per connection, because planning it takes longer than running it.
+#[derive(Debug, QueryId)]
+struct CountUsed {
+    organization: Column<OrganizationId>,
+    project: Option<Column<ProjectId>>,
+    pool: Option<Column<PoolId>>,
+}
+
+impl Query for CountUsed {
+    type SqlType = (BigInt, BigInt, BigInt, BigInt, BigInt, BigInt, BigInt, BigInt, BigInt);
+}
+
+impl QueryFragment<Pg> for CountUsed {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        STATEMENT.walk(out, |out, name| match name {
+            "1" => out.push_bind_param::<SqlUuid, _>(&self.organization),
+            "2" => out.push_bind_param::<Nullable<SqlUuid>, _>(&self.project),
+            _ => out.push_bind_param::<Nullable<SqlUuid>, _>(&self.pool),
+        })
+    }
+}
+
+/// In the order of the statement's columns.
+#[derive(Queryable)]
 struct UsedRow {
-    #[diesel(sql_type = BigInt)]
     on_demand_mine: i64,
-    #[diesel(sql_type = BigInt)]
     on_demand_total: i64,
-    #[diesel(sql_type = BigInt)]
     pooled_mine: i64,
-    #[diesel(sql_type = BigInt)]
     pooled_total: i64,
-    #[diesel(sql_type = BigInt)]
     beyond_mine: i64,
-    #[diesel(sql_type = BigInt)]
     beyond_total: i64,
-    #[diesel(sql_type = BigInt)]
     held: i64,
-    #[diesel(sql_type = BigInt)]
     running_mine: i64,
-    #[diesel(sql_type = BigInt)]
     running_total: i64,
 }
 
@@ -122,9 +143,7 @@ async fn count_all(
     project: Option<ProjectId>,
     pool: Option<PoolId>,
 ) -> Result<CurrentUsage, CallError> {
-    let query = diesel::sql_query(USED).bind::<SqlUuid, _>(Column(organization));
-    let query = query.bind::<Nullable<SqlUuid>, _>(project.map(Column));
-    let query = query.bind::<Nullable<SqlUuid>, _>(pool.map(Column));
+    let query = CountUsed { organization: Column(organization), project: project.map(Column), pool: pool.map(Column) };
     let row: UsedRow = query.get_result(connection).await?;
     let usage = |on_demand, pooled, beyond, invocations| Usage {
         on_demand: count(on_demand),

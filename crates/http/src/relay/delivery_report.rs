@@ -34,6 +34,7 @@ pub struct DeliveryReport<F: FnOnce(bool)> {
     has_yielded: bool,
     poll_timer: Option<Pin<Box<Sleep>>>,
     poll_interval: Duration,
+    after_write: Option<Box<dyn FnOnce()>>,
     report: Option<F>,
 }
 
@@ -49,8 +50,17 @@ impl<F: FnOnce(bool)> DeliveryReport<F> {
             has_yielded: false,
             poll_timer: None,
             poll_interval: MIN_POLL_INTERVAL,
+            after_write: None,
             report: Some(report),
         }
+    }
+
+    /// Calls `work` when the body was written, on the server's thread, so it must not block. Whether the body has arrived
+    /// is known later: the machine of a client that sends nothing acknowledges it up to 40 ms after it has read it.
+    #[must_use]
+    pub fn after_write(mut self, work: impl FnOnce() + 'static) -> Self {
+        self.after_write = Some(Box::new(work));
+        self
     }
 
     /// Polls whether the response has arrived. The client does not wait for this, because it has all announced bytes.
@@ -86,6 +96,9 @@ impl<F: FnOnce(bool) + Unpin> MessageBody for DeliveryReport<F> {
             self.has_yielded = true;
             cx.waker().wake_by_ref();
             return Poll::Pending;
+        }
+        if let Some(work) = self.after_write.take() {
+            work();
         }
         let is_delivered = ready!(self.poll_delivery(cx));
         self.receipt.done();
@@ -148,6 +161,20 @@ mod tests {
     #[test]
     fn a_response_to_a_closed_client_is_undelivered_although_it_was_written() {
         assert_eq!(delivery_report(|_| None, drop), Some(false));
+    }
+
+    #[tokio::test]
+    async fn what_follows_the_write_does_not_wait_for_the_acknowledgement() {
+        let followed = Rc::new(Cell::new(false));
+        let (mark, receipt) = (followed.clone(), DeliveryReceipt::of_connection());
+        let report = DeliveryReport::new("a message", receipt, |_| {}).after_write(move || mark.set(true));
+        let mut body = Box::pin(report);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(body.as_mut().poll_next(&mut cx).is_ready());
+        assert!(body.as_mut().poll_next(&mut cx).is_pending());
+        assert!(!followed.get(), "the connection writes the body now");
+        assert!(body.as_mut().poll_next(&mut cx).is_pending(), "nothing is acknowledged");
+        assert!(followed.get());
     }
 
     #[test]

@@ -47,7 +47,12 @@ impl Request<ProjectKey> {
         if Hop::is(&self.http) {
             return if takes_sessions { Ok(None) } else { Err(nowhere()) };
         }
-        match self.services().placement.choose(places, full).await? {
+        // Without a cluster listener it reaches no other node.
+        let place = match &self.services().cluster {
+            Some(_) => self.services().placement.choose(places, full).await?,
+            None => Place::Here,
+        };
+        match place {
             Place::Here if !takes_sessions => Err(nowhere()),
             Place::Here => Ok(None),
             Place::Elsewhere(node) => Ok(Some(Destination {

@@ -87,7 +87,7 @@ impl Columns {
     /// Writes the records as a row source.
     fn unnest<'b>(&'b self, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_sql("unnest(");
-        out.push_bind_param::<Array<SqlUuid>, _>(&self.id)?;
+        push_opaque(&self.id, out)?;
         out.push_sql(", ");
         out.push_bind_param::<Array<SqlUuid>, _>(&self.organization)?;
         out.push_sql(", ");
@@ -117,6 +117,15 @@ impl Columns {
         out.push_sql(")");
         Ok(())
     }
+}
+
+/// Binds an array so that the planner does not see its length. With it, the planner would prefer a new plan for each
+/// number of records over the stored one, and planning takes longer than running.
+fn push_opaque<'b>(ids: &'b Vec<Column<AuditRecordId>>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+    out.push_sql("(SELECT ");
+    out.push_bind_param::<Array<SqlUuid>, _>(ids)?;
+    out.push_sql("::uuid[])");
+    Ok(())
 }
 
 /// Stores records, and deletes the audit intents of their calls. A record that another node has recovered is completed.
@@ -155,15 +164,15 @@ impl QueryFragment<Pg> for Append {
         );
         out.push_bind_param::<Nullable<Timestamptz>, _>(&self.oldest)?;
         out.push_sql("), completed AS (DELETE FROM audit_records_pending WHERE id = ANY (");
-        out.push_bind_param::<Array<SqlUuid>, _>(&self.calls)?;
+        push_opaque(&self.calls, &mut out)?;
         out.push_sql(
-            ") AND EXISTS (SELECT FROM open)),
+            "::uuid[]) AND EXISTS (SELECT FROM open)),
              recovered AS (DELETE FROM audit_records_recovered WHERE id = ANY (",
         );
-        out.push_bind_param::<Array<SqlUuid>, _>(&self.calls)?;
+        push_opaque(&self.calls, &mut out)?;
         // The record of a recovered call has the time of the recovery.
         out.push_sql(concat!(
-            ") AND EXISTS (SELECT FROM open) RETURNING id, at),
+            "::uuid[]) AND EXISTS (SELECT FROM open) RETURNING id, at),
              given (",
             columns!(),
             ") AS (SELECT * FROM "
