@@ -31,7 +31,7 @@ impl Request<ProjectKey> {
             if Hop::is(&self.http) {
                 return Err(cluster::mark_as_full(refused));
             }
-            if full.contains(&node) {
+            if full.contains(&node) || self.services().cluster.is_none() {
                 return Err(refused);
             }
             full.push(node);
