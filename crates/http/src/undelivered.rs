@@ -35,24 +35,15 @@ impl UndeliveredSession {
     /// Sends the response. The session is also returned if the connection ends before the client's machine has the
     /// response.
     pub(crate) fn deliver(self, receipt: DeliveryReceipt, response: HttpResponse) -> HttpResponse {
-        self.deliver_with(receipt, response, None)
+        self.deliver_then(receipt, response, || {})
     }
 
     /// Sends the response as `deliver` does, and calls `work` on the server's thread when it was written.
     pub(crate) fn deliver_then(
-        self,
-        receipt: DeliveryReceipt,
-        response: HttpResponse,
-        work: impl FnOnce() + 'static,
-    ) -> HttpResponse {
-        self.deliver_with(receipt, response, Some(Box::new(work)))
-    }
-
-    fn deliver_with(
         mut self,
         receipt: DeliveryReceipt,
         response: HttpResponse,
-        after_write: Option<Box<dyn FnOnce()>>,
+        work: impl FnOnce() + 'static,
     ) -> HttpResponse {
         let session = self.session.clone();
         let Some((leases, runtime)) = self.on_drop.take() else { return response };
@@ -64,10 +55,7 @@ impl UndeliveredSession {
                         return_session(session, leases, &runtime);
                     }
                 });
-                match after_write {
-                    Some(work) => report.after_write(work),
-                    None => report,
-                }
+                report.after_write(work)
             })
             .map_into_boxed_body()
     }

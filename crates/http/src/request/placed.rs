@@ -31,7 +31,7 @@ impl Request<ProjectKey> {
             if Hop::is(&self.http) {
                 return Err(cluster::mark_as_full(refused));
             }
-            if full.contains(&node) || self.services().cluster.is_none() {
+            if full.contains(&node) {
                 return Err(refused);
             }
             full.push(node);
@@ -47,12 +47,7 @@ impl Request<ProjectKey> {
         if Hop::is(&self.http) {
             return if takes_sessions { Ok(None) } else { Err(nowhere()) };
         }
-        // Without a cluster listener it reaches no other node.
-        let place = match &self.services().cluster {
-            Some(_) => self.services().placement.choose(places, full).await?,
-            None => Place::Here,
-        };
-        match place {
+        match self.services().placement.choose(places, full).await? {
             Place::Here if !takes_sessions => Err(nowhere()),
             Place::Here => Ok(None),
             Place::Elsewhere(node) => Ok(Some(Destination {

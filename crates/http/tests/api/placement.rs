@@ -47,6 +47,13 @@ fn rooms(looks: &'static [(u32, u32)]) -> Option<Box<MockNodeRooms>> {
     Some(Box::new(rooms))
 }
 
+/// Returns the rooms of a node that is alone.
+fn alone() -> Option<Box<MockNodeRooms>> {
+    let mut rooms = MockNodeRooms::new();
+    rooms.expect_rooms().returning(|_| Ok(vec![room(node_id(), PLACES)]));
+    Some(Box::new(rooms))
+}
+
 const THE_OTHER_HAS_ROOM: &[(u32, u32)] = &[(PLACES, 3)];
 const FULL: &[(u32, u32)] = &[(PLACES, PLACES)];
 
@@ -190,9 +197,11 @@ async fn full_nodes_are_not_tried_and_the_answer_names_all_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_node_that_is_alone_answers_with_its_own_limit_and_tries_once() {
-    let (ports, stored) = making(Ports::default(), [Limit::NodeSessions]);
+async fn a_full_node_that_is_alone_answers_with_its_own_limit() {
+    let (ports, stored) = making(Ports { rooms: alone(), ..Ports::default() }, [Limit::NodeSessions; 2]);
     let api = TestApi::start(ports);
+    let first = api.post("/browsers", "{}").await;
+    assert_eq!(first.status, 429, "{first}");
     let reply = api.post("/browsers", "{}").await;
     let expected = "429\nx-should-retry: false\n{\"code\":\"limit_exceeded\",\"message\":\"max_sessions of the node is 10, \
                     10 in use, 1 more asked\"}";
