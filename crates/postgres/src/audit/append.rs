@@ -124,7 +124,8 @@ impl Columns {
 fn push_opaque<'b>(ids: &'b Vec<Column<AuditRecordId>>, out: &mut AstPass<'_, 'b, Pg>) -> QueryResult<()> {
     out.push_sql("(SELECT ");
     out.push_bind_param::<Array<SqlUuid>, _>(ids)?;
-    out.push_sql("::uuid[])");
+    // Without the second type, `ANY` would take the selection for rows instead of an array.
+    out.push_sql("::uuid[])::uuid[]");
     Ok(())
 }
 
@@ -166,13 +167,13 @@ impl QueryFragment<Pg> for Append {
         out.push_sql("), completed AS (DELETE FROM audit_records_pending WHERE id = ANY (");
         push_opaque(&self.calls, &mut out)?;
         out.push_sql(
-            "::uuid[]) AND EXISTS (SELECT FROM open)),
+            ") AND EXISTS (SELECT FROM open)),
              recovered AS (DELETE FROM audit_records_recovered WHERE id = ANY (",
         );
         push_opaque(&self.calls, &mut out)?;
         // The record of a recovered call has the time of the recovery.
         out.push_sql(concat!(
-            "::uuid[]) AND EXISTS (SELECT FROM open) RETURNING id, at),
+            ") AND EXISTS (SELECT FROM open) RETURNING id, at),
              given (",
             columns!(),
             ") AS (SELECT * FROM "
