@@ -24,6 +24,7 @@ pub mod credential;
 pub mod credential_provider;
 pub mod curl;
 pub mod deployment;
+pub mod engine;
 pub mod error;
 pub mod extension;
 pub mod field;

@@ -53,6 +53,7 @@ macro_rules! shape_columns {
 
             fn value(self) -> Result<casement_domain::browser::Shape, $crate::error::BadRow> {
                 Ok(casement_domain::browser::Shape {
+                    engine: casement_domain::engine::EngineName::default(),
                     headless: self.headless,
                     stealth: self.stealth,
                     kiosk_mode: self.kiosk_mode,

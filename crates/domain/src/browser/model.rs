@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use time::OffsetDateTime;
 
 use super::{BrowserPolicy, Location, ReservedMemory, Viewport};
+use crate::engine::EngineName;
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId, SessionId};
 use crate::network::Network;
@@ -14,6 +15,8 @@ use crate::text_enum::text_enum;
 /// The properties with which a browser is started. Browsers of the same shape are interchangeable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
+    /// The engine that starts the browser.
+    pub engine: EngineName,
     /// True if the browser has no display.
     pub headless: bool,
     /// True if signs of automation are hidden.

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::browser::{
     BrowserPolicy, BrowserRegion, Location, LocationChange, LocationRequest, Memory, Shape, StartUrl, Viewport,
 };
+use crate::engine::EngineName;
 use crate::extension::references;
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::InvocationId;
@@ -193,6 +194,7 @@ pub fn shape(
     let viewport = fields.take_optional("viewport", viewport, ViewportRequest::parse).unwrap_or_default();
     let policy = policy.filter(|map| !map.is_empty());
     Shape {
+        engine: EngineName::default(),
         headless: headless.unwrap_or(false),
         stealth: stealth.unwrap_or(false),
         kiosk_mode: kiosk_mode.unwrap_or(false),
