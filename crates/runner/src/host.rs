@@ -1,5 +1,6 @@
 //! The sandboxes of builds and calls.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,8 @@ use casement_sandbox::{
 };
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
+use tokio::sync::RwLock;
+use tokio_util::task::TaskTracker;
 use url::Url;
 
 use crate::config::{AppRunnerConfig, AppRunnerSetupError, ca_bundle};
@@ -31,6 +34,10 @@ pub(crate) struct AppSandboxes {
     ids: Arc<dyn IdSource>,
     root: PathBuf,
     runtime: Handle,
+    /// True if no sandbox is created any more. Locked for reading while one is being created.
+    is_closed: RwLock<bool>,
+    /// The ends of dropped sandboxes.
+    ends: TaskTracker,
 }
 
 /// The parameters of a sandbox.
@@ -73,11 +80,24 @@ impl AppSandboxes {
             setpriv: config.setpriv.clone(),
         })?;
         let root = root.canonicalize().unwrap_or(root);
-        Ok(Self { host, config, egress, ids, root, runtime: Handle::current() })
+        Ok(Self {
+            host,
+            config,
+            egress,
+            ids,
+            root,
+            runtime: Handle::current(),
+            is_closed: RwLock::default(),
+            ends: TaskTracker::new(),
+        })
     }
 
     /// Creates a sandbox that ends when the returned value is dropped.
     pub(crate) async fn open(self: &Arc<Self>, params: SandboxParams<'_>) -> Result<AppSandbox, AppSandboxError> {
+        let is_closed = self.is_closed.read().await;
+        if *is_closed {
+            return Err(io::Error::other("the server is going down").into());
+        }
         let id = format!("{}{}", params.kind, self.ids.next().to_string().to_lowercase());
         let policy = params.policy.clone();
         let spec = self.spec(&id, params)?;
@@ -99,6 +119,17 @@ impl AppSandboxes {
         self.egress.close(id);
         if let Err(error) = self.host.end(id).await {
             tracing::warn!(sandbox = id, %error, "cannot end a sandbox");
+        }
+    }
+
+    /// Ends all sandboxes, and refuses new ones from then on. What cannot be ended is ended by the next server process.
+    pub(crate) async fn close(&self) {
+        // Waits for the sandboxes that are being created.
+        *self.is_closed.write().await = true;
+        self.ends.close();
+        self.ends.wait().await;
+        if let Err(error) = self.host.sweep(&HashSet::new()).await {
+            tracing::warn!(%error, "cannot end all sandboxes of apps");
         }
     }
 
@@ -262,7 +293,8 @@ impl Drop for AppSandbox {
     fn drop(&mut self) {
         if self.sandbox.is_some() {
             let (sandboxes, id) = (Arc::clone(&self.sandboxes), std::mem::take(&mut self.id));
-            self.sandboxes.runtime.spawn(async move { sandboxes.end(&id).await });
+            let end = async move { sandboxes.end(&id).await };
+            self.sandboxes.ends.spawn_on(end, &self.sandboxes.runtime);
         }
     }
 }

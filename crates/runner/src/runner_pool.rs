@@ -234,4 +234,12 @@ impl Runner for AppRunnerPool {
         }
         self.0.call_records.remove(invocation);
     }
+
+    async fn close(&self) {
+        let pools = std::mem::take(&mut *self.0.pools());
+        for pool in pools.into_values() {
+            pool.close();
+        }
+        self.0.sandboxes.close().await;
+    }
 }

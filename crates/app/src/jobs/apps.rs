@@ -91,6 +91,11 @@ impl AppJobs {
         }
     }
 
+    /// Ends all processes of apps, for a stop that ends sessions too.
+    pub(crate) async fn end_processes(&self) {
+        self.runner.close().await;
+    }
+
     /// Retries until the store answers or the server stops.
     async fn retry<T, F>(&self, what: &'static str, ask: impl Fn() -> F) -> Result<T, StoreAbandoned>
     where

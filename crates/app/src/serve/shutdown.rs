@@ -35,6 +35,7 @@ impl Running {
         }
         let shutdown = async {
             jobs.apps.end_awaited_calls().await;
+            jobs.apps.end_processes().await;
             end_sessions(&services.sessions, &*infrastructure.rows.sessions, infrastructure.node).await;
         };
         if order == StopOrder::EndSessions && tokio::time::timeout(END_SESSIONS, shutdown).await.is_err() {

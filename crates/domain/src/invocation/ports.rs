@@ -122,4 +122,7 @@ pub trait Runner: Send + Sync {
 
     /// Ends all processes of a call and deletes its result; a waiting `run` fails. Unknown calls are ignored.
     async fn end(&self, invocation: InvocationId);
+
+    /// Ends all processes, of calls too, and returns when nothing of them is left. None is started from then on.
+    async fn close(&self);
 }
