@@ -74,6 +74,10 @@ pub struct AgentConfig {
     /// The idle timeout in seconds: the agent ends itself if no server has contacted it for that time. 0 disables it.
     #[serde(default)]
     pub idle_end_seconds: u64,
+    /// The unix socket of a remote browser in the sandbox: each connection to it carries one WebSocket of that browser's
+    /// debugging protocol. The agent then starts no program of its own. `None`: Chromium runs in the sandbox.
+    #[serde(default)]
+    pub remote: Option<PathBuf>,
     /// Ends the browser if everything in the sandbox together exceeds this memory (PSS), in bytes.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,
@@ -110,6 +114,7 @@ impl AgentConfig {
             forwarder_port: default_forwarder_port(),
             egress_socket: default_egress(),
             idle_end_seconds: 0,
+            remote: None,
             memory_limit_bytes: None,
             extra_chromium_args: Vec::new(),
         }

@@ -33,6 +33,8 @@ pub const PROTOCOL_VERSION: u32 = 1;
 pub const CONFIG_PATH: &str = "/run/casement/in/agent.json";
 /// The path of the egress socket in the sandbox, unless configured otherwise.
 pub const EGRESS_PATH: &str = "/run/casement/egress/egress.sock";
+/// The path of a remote browser's socket in its sandbox.
+pub const REMOTE_PATH: &str = "/run/casement/egress/browser.sock";
 /// The descriptor of the listening `agent` socket.
 pub const AGENT_FD: i32 = 3;
 /// The descriptor of the listening `dial` socket.
@@ -82,7 +84,8 @@ pub struct Status {
     pub nonce: String,
     /// The state of the browser.
     pub state: State,
-    /// The path of the browser's debugging WebSocket (`/devtools/browser/<uuid>`); empty until known.
+    /// The path of the browser's debugging WebSocket (`/devtools/browser/<uuid>`); empty until known, and for a remote
+    /// browser.
     pub browser_ws_path: String,
     /// The product and version of the browser (`Chrome/156.0.0.0`); empty until known.
     pub browser_version: String,

@@ -3,6 +3,7 @@
 mod active_page;
 mod dialogs;
 mod open_pages;
+mod remote;
 mod reopen;
 mod tabs;
 mod unstick;
@@ -55,7 +56,7 @@ pub(crate) struct Page {
 #[derive(Debug)]
 pub(crate) struct Browser {
     pub(crate) cdp: Cdp,
-    port: u16,
+    endpoint: Endpoint,
     /// The page of the liveness probe. Attached once, because attaching costs as much as the probe.
     probe_page: Mutex<Option<Page>>,
     viewport: Mutex<Viewport>,
@@ -65,6 +66,7 @@ pub(crate) struct Browser {
     tracks_dialogs: AtomicBool,
     /// True if new pages are resized to the viewport.
     resizes_new: AtomicBool,
+    held_sizes: remote::HeldSizes,
 }
 
 impl Browser {
@@ -75,27 +77,43 @@ impl Browser {
         viewport: Viewport,
         is_restarted: bool,
     ) -> Result<(Arc<Self>, Version), CdpError> {
-        let (cdp, mut notices) = Cdp::connect_within(endpoint, BROWSER_TIMEOUT).await?;
+        let (browser, version, mut notices) = Self::open_connection(endpoint, viewport).await?;
+        if is_restarted {
+            browser.wait_for_restart_page().await?;
+        } else {
+            browser.wait_for_first_page(&mut notices).await?;
+        }
+        Ok((browser.listening(notices), version))
+    }
+
+    /// Connects to the browser and queries its version.
+    async fn open_connection(
+        endpoint: &Endpoint,
+        viewport: Viewport,
+    ) -> Result<(Self, Version, mpsc::Receiver<Notice>), CdpError> {
+        let (cdp, notices) = Cdp::connect_within(endpoint, BROWSER_TIMEOUT).await?;
         let version = cdp.call(None, "Browser.getVersion", json!({}), BROWSER_TIMEOUT).await?;
         let browser = Self {
             cdp,
-            port: endpoint.port,
+            endpoint: endpoint.clone(),
             probe_page: Mutex::new(None),
             viewport: Mutex::new(viewport),
             dialogs: dialogs::Dialogs::default(),
             open_pages: open_pages::OpenPages::default(),
             tracks_dialogs: AtomicBool::new(false),
             resizes_new: AtomicBool::new(false),
+            held_sizes: remote::HeldSizes::default(),
         };
-        if is_restarted {
-            browser.wait_for_restart_page().await?;
-        } else {
-            browser.wait_for_first_page(&mut notices).await?;
-        }
-        let browser = Arc::new(browser);
-        tokio::spawn(handle_notices(Arc::downgrade(&browser), notices));
         let owned = |key: &str| text(&version[key]).to_owned();
-        Ok((browser, Version { product: owned("product"), user_agent: owned("userAgent") }))
+        let version = Version { product: owned("product"), user_agent: owned("userAgent") };
+        Ok((browser, version, notices))
+    }
+
+    /// Handles the notices of the browser from now on.
+    fn listening(self, notices: mpsc::Receiver<Notice>) -> Arc<Self> {
+        let browser = Arc::new(self);
+        tokio::spawn(handle_notices(Arc::downgrade(&browser), notices));
+        browser
     }
 
     /// Waits for the first page, because the port opens before the page exists, and attaches to it.
@@ -271,8 +289,11 @@ impl Browser {
             self.cdp.call(Some(&page.session), "Emulation.updateScreen", size, BROWSER_TIMEOUT).await
         };
         let error = resized.await.err();
-        if let Some(error) = &error {
-            tracing::warn!(%error, "cannot resize the screen");
+        match &error {
+            // A remote browser may have a screen of its own.
+            Some(error) if self.endpoint.is_remote() => tracing::debug!(%error, "cannot resize the screen"),
+            Some(error) => tracing::warn!(%error, "cannot resize the screen"),
+            None => {}
         }
         error.is_none()
     }
@@ -301,12 +322,20 @@ impl Browser {
         }
     }
 
-    /// Resizes one page, by moving the edges of its window by the difference.
+    /// Resizes one page. `may_raise` is true if the page may be brought to the front for it.
     async fn fit(&self, page: &Page, viewport: Viewport, may_raise: bool) -> Result<(), CdpError> {
+        match self.endpoint.is_remote() {
+            true => self.fit_remote(page, viewport, may_raise).await,
+            false => self.fit_window(page, viewport, may_raise).await.map(drop),
+        }
+    }
+
+    /// Resizes one page, by moving the edges of its window by the difference. Returns its last state.
+    async fn fit_window(&self, page: &Page, viewport: Viewport, may_raise: bool) -> Result<PageState, CdpError> {
         let mut state = self.page_state(&page.session, BROWSER_TIMEOUT).await?;
         for _ in 0..MAX_ATTEMPTS {
             if state.has(viewport) || (state.hidden && !may_raise) {
-                return Ok(());
+                return Ok(state);
             }
             if state.hidden {
                 let target = json!({ "targetId": page.target });
@@ -324,10 +353,9 @@ impl Browser {
             state = after;
         }
         if state.has(viewport) {
-            return Ok(());
+            return Ok(state);
         }
-        let message = format!("the page stays at {} × {}", state.width, state.height);
-        Err(CdpError::Refused { method: "Browser.setWindowBounds", message })
+        Err(state.refused("Browser.setWindowBounds"))
     }
 
     /// Moves the edges of the page's window, and returns the parameters that move them back.
@@ -416,13 +444,15 @@ impl Browser {
     }
 
     async fn page_state(&self, session: &str, within: Duration) -> Result<PageState, CdpError> {
-        let expression = "[innerWidth, innerHeight, document.visibilityState === 'hidden', document.hasFocus()]";
+        let expression =
+            "[innerWidth, innerHeight, document.visibilityState === 'hidden', document.hasFocus(), devicePixelRatio]";
         let value = self.evaluate(session, expression, within).await?;
         Ok(PageState {
             width: value[0].as_i64().unwrap_or(0),
             height: value[1].as_i64().unwrap_or(0),
             hidden: value[2].as_bool().unwrap_or(true),
             focused: value[3].as_bool().unwrap_or(false),
+            scale: value[4].as_f64().unwrap_or(1.0),
         })
     }
 }
@@ -434,11 +464,18 @@ struct PageState {
     height: i64,
     hidden: bool,
     focused: bool,
+    /// The number of device pixels per pixel of the page.
+    scale: f64,
 }
 
 impl PageState {
     fn has(self, viewport: Viewport) -> bool {
         (self.width, self.height) == (i64::from(viewport.width), i64::from(viewport.height))
+    }
+
+    /// Returns the error of a page that does not take its size.
+    fn refused(self, method: &'static str) -> CdpError {
+        CdpError::Refused { method, message: format!("the page stays at {} × {}", self.width, self.height) }
     }
 }
 
@@ -464,7 +501,9 @@ async fn handle_notices(browser: std::sync::Weak<Browser>, mut notices: mpsc::Re
                 }
             }
             "Target.targetDestroyed" => {
-                browser.open_pages.remove(text(&notice.params["targetId"]));
+                let target = text(&notice.params["targetId"]);
+                browser.open_pages.remove(target);
+                browser.held_sizes.remove(target);
             }
             _ => {}
         }

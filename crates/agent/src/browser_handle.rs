@@ -1,5 +1,6 @@
 //! Access to the running browser for the parts that control it.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -27,11 +28,13 @@ pub(crate) struct BrowserHandle {
     running: Arc<Mutex<Option<Arc<RunningBrowser>>>>,
     status: StatusPublisher,
     debugging_port: u16,
+    /// The socket of a remote browser.
+    remote: Option<Arc<Path>>,
 }
 
 impl BrowserHandle {
-    pub(crate) fn new(status: StatusPublisher, debugging_port: u16) -> Self {
-        Self { running: Arc::default(), status, debugging_port }
+    pub(crate) fn new(status: StatusPublisher, debugging_port: u16, remote: Option<PathBuf>) -> Self {
+        Self { running: Arc::default(), status, debugging_port, remote: remote.map(Arc::from) }
     }
 
     /// Returns the status of the browser.
@@ -46,7 +49,21 @@ impl BrowserHandle {
 
     /// Returns the endpoint of the browser's debugging protocol.
     pub(crate) fn endpoint(&self) -> Endpoint {
-        Endpoint { port: self.debugging_port, path: self.status.current().browser_ws_path }
+        match &self.remote {
+            Some(socket) => Endpoint::Remote(Arc::clone(socket)),
+            None => Endpoint::Local { port: self.debugging_port, path: self.status.current().browser_ws_path },
+        }
+    }
+
+    /// Returns the URL of the browser's debugging protocol for programs in the sandbox. That of a remote browser is
+    /// served by a forwarder.
+    pub(crate) fn debugging_url(&self) -> String {
+        format!("ws://127.0.0.1:{}{}", self.debugging_port, self.endpoint().path())
+    }
+
+    /// Returns true for a remote browser.
+    pub(crate) const fn is_remote(&self) -> bool {
+        self.remote.is_some()
     }
 
     /// Returns the browser if it is ready.

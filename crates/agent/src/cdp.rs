@@ -10,12 +10,13 @@ use futures_util::{SinkExt, StreamExt};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
+pub(crate) use crate::endpoint::Endpoint;
+use crate::endpoint::Stream;
 use crate::reply::Refusal;
 use casement_agent_protocol::{ErrorCode, MAX_IMAGE_BYTES};
 
@@ -27,6 +28,9 @@ const MAX_QUEUED: usize = 256;
 pub(crate) enum CdpError {
     #[error("the debugging connection could not be opened: {0}")]
     Connect(String),
+    /// Nothing listens at the socket of a remote browser: the server is away.
+    #[error("nothing listens at the socket of the remote browser")]
+    NotServed,
     #[error("the debugging connection is closed")]
     Closed,
     #[error("{method} was not answered within {} ms", .after.as_millis())]
@@ -71,13 +75,6 @@ type Reply = Result<Value, String>;
 /// The callers that wait for a reply, by the number of their call.
 type Waiters = Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>;
 
-/// The address of a debugging WebSocket on the sandbox's loopback.
-#[derive(Debug, Clone)]
-pub(crate) struct Endpoint {
-    pub(crate) port: u16,
-    pub(crate) path: String,
-}
-
 /// An open debugging connection. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Cdp {
@@ -120,17 +117,18 @@ impl Drop for PendingCall {
 impl Cdp {
     /// Connects to the browser.
     pub(crate) async fn connect(endpoint: &Endpoint) -> Result<(Self, mpsc::Receiver<Notice>), CdpError> {
-        let Endpoint { port, path } = endpoint;
-        let tcp = TcpStream::connect(("127.0.0.1", *port)).await.map_err(|e| CdpError::Connect(e.to_string()))?;
-        tcp.set_nodelay(true).map_err(|e| CdpError::Connect(e.to_string()))?;
+        let stream = endpoint.open().await.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused if endpoint.is_remote() => CdpError::NotServed,
+            _ => CdpError::Connect(error.to_string()),
+        })?;
         // Small buffers, because one such connection stays open per session. A screenshot is one large message.
         let config = WebSocketConfig::default()
             .read_buffer_size(16 << 10)
             .write_buffer_size(0)
             .max_message_size(Some(MAX_IMAGE_BYTES * 3 / 2))
             .max_frame_size(Some(MAX_IMAGE_BYTES * 3 / 2));
-        let url = format!("ws://127.0.0.1:{port}{path}");
-        let (socket, _) = tokio_tungstenite::client_async_with_config(url, tcp, Some(config))
+        let url = format!("ws://{}{}", endpoint.host(), endpoint.path());
+        let (socket, _) = tokio_tungstenite::client_async_with_config(url, stream, Some(config))
             .await
             .map_err(|e| CdpError::Connect(e.to_string()))?;
         let (outgoing, to_send) = mpsc::channel(MAX_QUEUED);
@@ -147,6 +145,11 @@ impl Cdp {
     ) -> Result<(Self, mpsc::Receiver<Notice>), CdpError> {
         let late = Err(CdpError::Timeout { method: "connect", after: within });
         tokio::time::timeout(within, Self::connect(endpoint)).await.unwrap_or(late)
+    }
+
+    /// Waits until the connection is closed.
+    pub(crate) async fn closed(&self) {
+        self.outgoing.closed().await;
     }
 
     /// Attaches to a target and returns the id of the session.
@@ -204,7 +207,7 @@ pub(crate) fn text(value: &Value) -> &str {
 }
 
 async fn pump(
-    socket: WebSocketStream<TcpStream>,
+    socket: WebSocketStream<Stream>,
     mut to_send: mpsc::Receiver<String>,
     waiters: Waiters,
     notices: mpsc::Sender<Notice>,
@@ -250,7 +253,9 @@ impl From<CdpError> for io::Error {
 impl From<CdpError> for Refusal {
     fn from(error: CdpError) -> Self {
         let code = match error {
-            CdpError::Timeout { .. } | CdpError::Closed | CdpError::Connect(_) => ErrorCode::BrowserHung,
+            CdpError::Timeout { .. } | CdpError::Closed | CdpError::Connect(_) | CdpError::NotServed => {
+                ErrorCode::BrowserHung
+            }
             CdpError::Dialog(_) => ErrorCode::InvalidState,
             CdpError::Refused { .. } => ErrorCode::Internal,
         };

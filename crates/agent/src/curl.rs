@@ -65,7 +65,8 @@ impl Curl {
         let timeout_ms = request.timeout_ms;
         let exchange = async {
             let mut page = Page::open(&self.browser.endpoint(), slot).await?;
-            let is_plain = request.url.starts_with("http:");
+            // A remote browser does not use the egress proxy.
+            let is_plain = request.url.starts_with("http:") && !self.browser.is_remote();
             let head = page.exchange(request, &self.failed_tunnels).await?;
             if is_plain && let Some(fault) = egress_fault(&head) {
                 return Err(Refusal::upstream(fault.upstream(), format_args!("the request failed: {}", fault.text())));

@@ -24,8 +24,9 @@ const CALLER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout of connecting to a port on the sandbox's loopback.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves callers until the task is dropped.
-pub(crate) async fn serve(listener: UnixListener, debugging_port: u16, chromedriver: Arc<Chromedriver>) {
+/// Serves callers until the task is dropped. `debugging_port` is `None` for a remote browser, to which no channel leads
+/// from here.
+pub(crate) async fn serve(listener: UnixListener, debugging_port: Option<u16>, chromedriver: Arc<Chromedriver>) {
     let slots = Arc::new(Semaphore::new(MAX_CALLERS));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
@@ -47,7 +48,7 @@ pub(crate) async fn serve(listener: UnixListener, debugging_port: u16, chromedri
     }
 }
 
-async fn answer(mut caller: UnixStream, debugging_port: u16, chromedriver: &Chromedriver) -> io::Result<()> {
+async fn answer(mut caller: UnixStream, debugging_port: Option<u16>, chromedriver: &Chromedriver) -> io::Result<()> {
     let byte = tokio::time::timeout(CALLER_TIMEOUT, caller.read_u8()).await??;
     let connected = connect(byte, debugging_port, chromedriver).await;
     tokio::time::timeout(CALLER_TIMEOUT, async {
@@ -62,8 +63,14 @@ async fn answer(mut caller: UnixStream, debugging_port: u16, chromedriver: &Chro
     .await?
 }
 
-async fn connect(byte: u8, debugging_port: u16, chromedriver: &Chromedriver) -> Result<TcpStream, &'static str> {
-    let port = match Channel::from_byte(byte).ok_or("unknown_channel")? {
+async fn connect(
+    byte: u8,
+    debugging_port: Option<u16>,
+    chromedriver: &Chromedriver,
+) -> Result<TcpStream, &'static str> {
+    let channel = Channel::from_byte(byte).ok_or("unknown_channel")?;
+    let debugging_port = debugging_port.ok_or("remote_browser")?;
+    let port = match channel {
         Channel::Cdp => debugging_port,
         Channel::WebDriver => chromedriver.port().await?,
     };

@@ -131,7 +131,7 @@ struct Agent {
 /// Builds all parts, each with the handles that it uses.
 fn assemble(config: AgentConfig, started_at: Instant) -> (Agent, Operations, Supervisor, Arc<Chromedriver>) {
     let status = StatusPublisher::new(&config, started_at);
-    let browser = BrowserHandle::new(status.clone(), config.debugging_port);
+    let browser = BrowserHandle::new(status.clone(), config.debugging_port, config.remote.clone());
     let contact = Arc::new(ServerContact::new(config.idle_end_seconds));
     let shutdown = Arc::new(Notify::new());
     let failed_tunnels = Arc::new(FailedTunnels::default());
@@ -208,7 +208,7 @@ async fn run_until_end(
     let mut terminate = signal(SignalKind::terminate())?;
     restore_ignored_signals()?;
     priority::lower();
-    let debugging_port = config.debugging_port;
+    let debugging_port = config.remote.is_none().then_some(config.debugging_port);
     let (agent, operations, mut supervisor, chromedriver) = assemble(config, started_at);
     tokio::spawn(serve::serve(agent_socket, operations));
     let dialler = tokio::spawn(dial::serve(dial_socket, debugging_port, chromedriver));

@@ -108,6 +108,7 @@ impl Operations {
             return ok(&self.reports.status.current());
         }
         check_version(&head.headers)?;
+        self.check_remote(head.uri.path())?;
         match (&head.method, head.uri.path()) {
             (&Method::GET, "/v1/ready") => ok(&self.reports.wait_until_ready().await),
             (&Method::GET, "/v1/events") => Ok(self.reports.events()),
@@ -121,6 +122,17 @@ impl Operations {
             }
             _ => self.route_area(&head, body).await,
         }
+    }
+
+    /// Refuses what a remote browser does not have: its files and programs are elsewhere.
+    fn check_remote(&self, path: &str) -> Result<(), Refusal> {
+        let has_area = |area: &str| path.strip_prefix("/v1/").is_some_and(|rest| rest.starts_with(area));
+        let is_local = path == RESTART || ["process/", "fs/", "profile/", "extension/"].into_iter().any(has_area);
+        if is_local && self.screen.browser.is_remote() {
+            let message = "the browser of this session is remote: its files and programs are not in this sandbox";
+            return Err(Refusal::new(ErrorCode::NotSupported, message));
+        }
+        Ok(())
     }
 
     /// Routes `/v1/<area>/<operation>`.

@@ -1,5 +1,6 @@
 //! Supervises the browser: starts it, watches it, restarts it on request, and reports how it ended.
 
+mod remote;
 mod start;
 
 use std::io;
@@ -54,6 +55,10 @@ impl End {
         Self { state: State::Exited { reason }, detail: detail.into() }
     }
 
+    fn failed(StartError { code, message }: StartError) -> Self {
+        Self { state: State::Failed { code, message: message.clone() }, detail: message }
+    }
+
     fn requested() -> Self {
         Self::exited(ExitReason::Shutdown, "asked to end")
     }
@@ -84,12 +89,19 @@ impl Supervisor {
     pub(crate) async fn run(&mut self) -> End {
         let (limit, telemetry) = (self.config.memory_limit_bytes, Arc::clone(&self.telemetry));
         tokio::select! {
-            end = self.run_browser() => end,
+            end = self.run_either() => end,
             // The processes are killed when the other future is dropped.
             () = memory_exceeded(limit) => {
                 telemetry.report_memory_full();
                 End::exited(ExitReason::Oom, "the memory limit of the session was exceeded")
             }
+        }
+    }
+
+    async fn run_either(&mut self) -> End {
+        match self.config.remote {
+            Some(_) => self.run_remote().await,
+            None => self.run_browser().await,
         }
     }
 
@@ -104,8 +116,7 @@ impl Supervisor {
             Ok(processes) => processes,
             Err(error) => {
                 send_result(caller, Err(start_refusal(&error)));
-                let StartError { code, message } = error;
-                return End { state: State::Failed { code, message: message.clone() }, detail: message };
+                return End::failed(error);
             }
         };
         send_result(caller, Ok(self.status()));

@@ -30,6 +30,10 @@ mod headless;
 mod process;
 #[path = "all/profile.rs"]
 mod profile;
+#[path = "all/remote.rs"]
+mod remote;
+#[path = "all/remote_loss.rs"]
+mod remote_loss;
 #[path = "all/repl.rs"]
 mod repl;
 #[path = "all/replay.rs"]

@@ -55,10 +55,12 @@ impl Engine {
             return;
         }
         let answer = query_until_answered(&sandbox, query_slots).await;
-        let memory_bytes = SandboxRecord::read(&sandbox.dir).and_then(|record| record.memory_bytes);
+        let record = SandboxRecord::read(&sandbox.dir);
+        let memory_bytes = record.as_ref().and_then(|record| record.memory_bytes);
         let memory_bytes = memory_bytes.unwrap_or(self.0.config.memory_bytes);
+        let remote = record.and_then(|record| record.remote);
         let running = answer.and_then(|(agent, path)| {
-            Running::new(id, sandbox, agent, path, memory_bytes).map_err(|error| error.to_string())
+            Running::new(id, sandbox, agent, path, memory_bytes, remote).map_err(|error| error.to_string())
         });
         match running {
             Ok(running) => self.add(running),
@@ -72,8 +74,8 @@ impl Engine {
         if slots.contains_key(&id) {
             return;
         }
-        if let Err(error) = self.open_egress(id, &running.sandbox) {
-            tracing::error!(browser = %id, %error, "cannot serve the egress of an adopted browser");
+        if let Err(error) = self.open_socket(id, &running.sandbox, running.remote.as_ref()) {
+            tracing::error!(browser = %id, %error, "cannot serve the way out of an adopted browser");
             return;
         }
         slots.insert(id, BrowserSlot::Running(Arc::clone(&running)));

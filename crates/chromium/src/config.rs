@@ -41,6 +41,8 @@ pub struct EngineConfig {
     pub uid_count: u32,
     /// The memory limit in bytes of a browser whose shape names none, including everything in its sandbox but files.
     pub memory_bytes: u64,
+    /// The memory limit in bytes of the sandbox of a remote browser, in which scripts and encoders of recordings run.
+    pub remote_memory_bytes: u64,
     /// The disk limit of one sandbox in bytes: half in its home directory, half in `/tmp`.
     pub disk_bytes: u64,
     /// The IANA name of the time zone of browsers whose shape names none; `None`: the system's.
@@ -73,6 +75,7 @@ impl EngineConfig {
             uid_base: 1_900_000_000,
             uid_count: 10_000,
             memory_bytes: 2 << 30,
+            remote_memory_bytes: 512 << 20,
             disk_bytes: 2 << 30,
             time_zone: None,
             max_processes: 1024,

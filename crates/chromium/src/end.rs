@@ -76,7 +76,7 @@ impl Engine {
     /// Removes every process, mount, socket and file of a browser.
     pub(crate) async fn remove_remains(&self, id: BrowserId) -> Result<(), String> {
         let name = id.to_string();
-        self.0.egress.close(&name);
+        self.close_sockets(id);
         self.0.host.end(&name).await.map_err(|error| {
             tracing::error!(browser = %id, %error, "cannot end a sandbox");
             format!("browser {id} could not be ended whole")
@@ -137,8 +137,16 @@ impl Engine {
         for (id, slot) in slots.drain() {
             if let BrowserSlot::Running(running) = slot {
                 running.stop_watching();
-                self.0.egress.close(&id.to_string());
+                self.close_sockets(id);
             }
+        }
+    }
+
+    /// Stops serving the socket of a sandbox that leads out.
+    fn close_sockets(&self, id: BrowserId) {
+        self.0.egress.close(&id.to_string());
+        if let Some(remote) = self.0.remote.get() {
+            remote.close(id);
         }
     }
 

@@ -21,6 +21,7 @@ use crate::egress::EgressPort;
 use crate::events::{EngineEvent, EventListeners};
 use crate::fault::{EngineSetupError, failed};
 use crate::locales::LocaleFolder;
+use crate::remote::RemotePort;
 use crate::running::{BrowserSlot, DIAL_SOCKET, Running};
 
 /// Runs browsers, each in a sandbox with an agent. Cheap to clone. Dropping the last clone leaves the browsers running.
@@ -35,6 +36,7 @@ pub(crate) struct Inner {
     /// `None`: browsers have the default locale only.
     pub(crate) locales: Option<LocaleFolder>,
     pub(crate) egress: Arc<dyn EgressPort>,
+    pub(crate) remote: OnceLock<Arc<dyn RemotePort>>,
     pub(crate) listeners: EventListeners,
     pub(crate) extensions: OnceLock<Arc<dyn ExtensionSource>>,
     pub(crate) profiles: OnceLock<Arc<dyn ProfileSource>>,
@@ -77,13 +79,14 @@ impl Engine {
         })?;
         let locales = LocaleFolder::prepare(&config.chromium, &data_dir);
         let locales = locales.inspect_err(|error| tracing::warn!(%error, "sessions have the default locale only")).ok();
-        let (listeners, extensions, profiles, start_lock, slots, end_failed, detached) = Default::default();
+        let (listeners, remote, extensions, profiles, start_lock, slots, end_failed, detached) = Default::default();
         Ok(Self(Arc::new(Inner {
             config,
             host,
             root,
             locales,
             egress,
+            remote,
             listeners,
             extensions,
             profiles,
@@ -110,6 +113,14 @@ impl Engine {
         self
     }
 
+    /// Sets the connections to remote browsers, for [`Engine::start_remote`] and the adoption of such browsers.
+    #[must_use]
+    pub fn with_remote(self, remote: Arc<dyn RemotePort>) -> Self {
+        // Only the first one counts.
+        drop(self.0.remote.set(remote));
+        self
+    }
+
     /// Checks the host's capabilities for sandboxes. The results are texts for people.
     pub async fn checks(&self) -> Vec<Check> {
         self.0.host.checks().await
@@ -126,9 +137,10 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::NotRunning`]; [`EngineError::Failed`] if nothing listens in the sandbox;
-    /// [`EngineError::Timeout`].
+    /// [`EngineError::Timeout`]; [`EngineError::OutOfRange`] for a remote browser, which is not in the sandbox.
     pub async fn dial(&self, id: BrowserId, channel: Channel) -> Result<std::net::TcpStream, EngineError> {
         let running = self.running(id)?;
+        running.ensure_local("nothing of it listens in its sandbox")?;
         running.ensure_not_restarting()?;
         let path = running.sandbox.listener_path(DIAL_SOCKET);
         client::dial(path, channel).await.map_err(|error| match (channel, &error) {
@@ -141,9 +153,11 @@ impl Engine {
     /// Returns the path of the browser's debugging WebSocket: `/devtools/browser/<uuid>`.
     ///
     /// # Errors
-    /// [`EngineError::NotRunning`]; [`EngineError::Failed`] while the browser restarts.
+    /// [`EngineError::NotRunning`]; [`EngineError::Failed`] while the browser restarts; [`EngineError::OutOfRange`] for a
+    /// remote browser.
     pub async fn cdp_path(&self, id: BrowserId) -> Result<String, EngineError> {
         let running = self.running(id)?;
+        running.ensure_local("its debugging WebSocket is not in its sandbox")?;
         running.ensure_not_restarting()?;
         Ok(running.cdp_path())
     }

@@ -3,7 +3,7 @@
 //! [`Engine`] implements the domain's `BrowserEngine`. Each browser is one sandbox whose first program is the agent;
 //! the engine communicates with the agent over unix sockets and never with Chromium itself. Sandboxes continue after
 //! the server ends: a new process calls [`Engine::find_running`] to adopt them, and then [`Engine::sweep`] to end the
-//! others.
+//! others. A [`RemoteBrowser`] runs elsewhere: its sandbox holds the agent only.
 
 mod adopt;
 mod config;
@@ -16,6 +16,7 @@ mod locales;
 mod operations;
 mod port;
 mod relocation;
+mod remote;
 mod restart;
 mod running;
 mod script_runner;
@@ -30,5 +31,6 @@ pub use egress::EgressPort;
 pub use engine::Engine;
 pub use events::{BrowserExitReason, EngineEvent};
 pub use fault::EngineSetupError;
+pub use remote::{RemoteBrowser, RemotePort};
 pub use script_runner::check as check_script_runner;
 pub use versions::check as check_versions;

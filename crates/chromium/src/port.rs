@@ -23,7 +23,7 @@ const PROBE_RESPONSE_TIMEOUT: Duration = Duration::from_millis(1500);
 #[async_trait]
 impl BrowserEngine for Engine {
     async fn start(&self, launch: &Launch) -> Result<Started, EngineError> {
-        self.start_browser(launch.clone()).await
+        self.start_browser(launch.clone(), None).await
     }
 
     async fn hand_out(&self, id: BrowserId, to: HandOut) -> Result<(), EngineError> {
@@ -50,7 +50,11 @@ impl BrowserEngine for Engine {
     }
 
     async fn restart_with_viewport(&self, id: BrowserId, viewport: Viewport) -> Result<(), EngineError> {
-        self.restart_with_viewport_limit(id, viewport).await
+        // A remote browser takes any size while it runs.
+        match self.running(id)?.remote {
+            Some(_) => self.set_viewport(id, viewport).await,
+            None => self.restart_with_viewport_limit(id, viewport).await,
+        }
     }
 
     async fn has_location(&self, id: BrowserId, location: Location) -> Result<bool, EngineError> {

@@ -41,6 +41,9 @@ impl Engine {
     /// Restarts the browser with another location.
     pub(crate) async fn relocate(&self, id: BrowserId, location: Location) -> Result<(), EngineError> {
         let running = self.running(id)?;
+        if running.remote.is_some() {
+            return Err(EngineError::Location("a remote browser keeps its location".to_owned()));
+        }
         let _turn = running.changing.lock().await;
         let request = RestartRequest { location: Some(self.agent_location(location)), ..RestartRequest::default() };
         self.restart(&running, &request).await.map_err(|error| match error {

@@ -91,9 +91,6 @@ impl Engine {
         launch: &Launch,
         agent: &AgentClient,
     ) -> Result<(), EngineError> {
-        if !is_held(&launch.shape) {
-            return Ok(());
-        }
         let profile = self.load_profile(launch, agent).await?;
         let extensions = self.bring_extensions(launch, agent).await?;
         match agent.restart(&RestartRequest { extensions, profile, ..RestartRequest::default() }).await {

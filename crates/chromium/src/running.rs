@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::fault::{Condition, failed};
+use crate::remote::RemoteBrowser;
 
 /// The indexes of the `agent` and the `dial` socket in a sandbox.
 pub(crate) const AGENT_SOCKET: usize = 0;
@@ -26,6 +27,8 @@ pub(crate) struct Running {
     pub(crate) agent: AgentClient,
     /// The memory limit in bytes, without files.
     pub(crate) memory_bytes: u64,
+    /// The remote browser; `None` if the browser runs in the sandbox.
+    pub(crate) remote: Option<RemoteBrowser>,
     cdp_path: Mutex<String>,
     restarting: AtomicBool,
     out_of_memory: AtomicBool,
@@ -36,20 +39,21 @@ pub(crate) struct Running {
 
 impl Running {
     /// # Errors
-    /// If the path is invalid: it comes from the sandbox and goes into requests.
+    /// If the path is invalid: it comes from the sandbox and goes into requests. A remote browser has none.
     pub(crate) fn new(
         id: BrowserId,
         sandbox: Sandbox,
         agent: AgentClient,
         cdp_path: String,
         memory_bytes: u64,
+        remote: Option<RemoteBrowser>,
     ) -> Result<Self, EngineError> {
-        let cdp_path = Mutex::new(checked_path(cdp_path)?);
+        let cdp_path = Mutex::new(if remote.is_some() { String::new() } else { checked_path(cdp_path)? });
         let (restarting, out_of_memory, changing, watch) = Default::default();
-        Ok(Self { id, sandbox, agent, memory_bytes, cdp_path, restarting, out_of_memory, changing, watch })
+        Ok(Self { id, sandbox, agent, memory_bytes, remote, cdp_path, restarting, out_of_memory, changing, watch })
     }
 
-    /// Returns `/devtools/browser/<uuid>`.
+    /// Returns `/devtools/browser/<uuid>`; empty for a remote browser.
     pub(crate) fn cdp_path(&self) -> String {
         self.cdp_path.lock().clone()
     }

@@ -1,20 +1,25 @@
 //! Starts a browser: starts the sandbox, serves its egress, and waits for the agent's report that the page answers.
 
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use casement_agent_protocol::client::{AgentClient, ClientError};
-use casement_agent_protocol::{AgentConfig, CONFIG_PATH, State, Status, Viewport};
+use casement_agent_protocol::{AgentConfig, CONFIG_PATH, REMOTE_PATH, State, Status, Viewport};
 use casement_domain::browser::{BrowserPolicy, EngineError, EngineFault, Launch, Shape, Started};
 use casement_domain::ids::BrowserId;
-use casement_sandbox::{File, MemoryLimit, Sandbox, Spec, egress_directory, listen_for_egress, random_hex};
+use casement_sandbox::{
+    File, MemoryLimit, Sandbox, Spec, egress_directory, listen_beside_egress, listen_for_egress, random_hex,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
 use crate::fault::{failed, not_started, start_failure};
 use crate::locales::LocaleFolder;
+use crate::remote::RemoteBrowser;
 use crate::restart::is_held;
 use crate::running::{AGENT_SOCKET, BrowserSlot, Running, Starting};
 
@@ -41,6 +46,9 @@ pub(crate) struct SandboxRecord {
     /// default limit.
     #[serde(default)]
     pub(crate) memory_bytes: Option<u64>,
+    /// The remote browser; `None` if the browser runs in the sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) remote: Option<RemoteBrowser>,
 }
 
 impl SandboxRecord {
@@ -49,7 +57,9 @@ impl SandboxRecord {
     /// Writes the record atomically.
     fn write(&self, sandbox: &Path) -> io::Result<()> {
         let (temporary, target) = (sandbox.join("engine.json.new"), sandbox.join(Self::NAME));
-        std::fs::write(&temporary, serde_json::to_vec(self)?)?;
+        // The record of a remote browser may contain a secret.
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
         std::fs::rename(temporary, target)
     }
 
@@ -76,9 +86,27 @@ impl Drop for StartGuard {
     }
 }
 
+/// A start in progress.
+struct Plan<'a> {
+    launch: &'a Launch,
+    nonce: &'a str,
+    is_remote: bool,
+}
+
+impl Plan<'_> {
+    /// Returns true if Chromium must not start before its profile or extensions were loaded.
+    fn is_held(&self) -> bool {
+        !self.is_remote && is_held(&self.launch.shape)
+    }
+}
+
 impl Engine {
     /// Starts a browser in a separate task, so that a caller that disconnects leaves no partial start.
-    pub(crate) async fn start_browser(&self, launch: Launch) -> Result<Started, EngineError> {
+    pub(crate) async fn start_browser(
+        &self,
+        launch: Launch,
+        remote: Option<RemoteBrowser>,
+    ) -> Result<Started, EngineError> {
         let id = launch.id;
         let starting = Arc::new(Starting::default());
         {
@@ -90,16 +118,21 @@ impl Engine {
         }
         let mut abandoned = StartGuard(Some((self.clone(), id)));
         let engine = self.clone();
-        let task = tokio::spawn(async move { engine.start_or_clean_up(launch, starting).await });
+        let task = tokio::spawn(async move { engine.start_or_clean_up(launch, remote, starting).await });
         let started = task.await;
         abandoned.0 = None;
         started.unwrap_or_else(|error| Err(failed(EngineFault::AgentError, error.to_string())))
     }
 
-    async fn start_or_clean_up(&self, launch: Launch, starting: Arc<Starting>) -> Result<Started, EngineError> {
+    async fn start_or_clean_up(
+        &self,
+        launch: Launch,
+        remote: Option<RemoteBrowser>,
+        starting: Arc<Starting>,
+    ) -> Result<Started, EngineError> {
         let _over = starting.has_finished.clone().drop_guard();
         let id = launch.id;
-        let result = match Box::pin(self.start_sandbox(&launch, &starting)).await {
+        let result = match Box::pin(self.start_sandbox(&launch, remote, &starting)).await {
             Ok((running, started)) => self.add_running(running).map(|()| started),
             Err(error) => Err(error),
         };
@@ -131,49 +164,75 @@ impl Engine {
         Ok(())
     }
 
-    async fn start_sandbox(&self, launch: &Launch, starting: &Starting) -> Result<(Running, Started), EngineError> {
+    async fn start_sandbox(
+        &self,
+        launch: &Launch,
+        remote: Option<RemoteBrowser>,
+        starting: &Starting,
+    ) -> Result<(Running, Started), EngineError> {
         let (id, started_at) = (launch.id, Instant::now());
-        self.check_location(launch.shape.location)?;
+        if remote.is_none() {
+            self.check_location(launch.shape.location)?;
+        }
         let nonce = random_hex().map_err(|error| preparation_failed(id, &error))?;
+        let plan = Plan { launch, nonce: &nonce, is_remote: remote.is_some() };
         let sandbox = {
             let _making = self.0.start_lock.read().await;
-            let started = self.0.host.start(self.spec(launch, &nonce)?).await;
+            let started = self.0.host.start(self.spec(&plan)?).await;
             started.map_err(|error| not_started(id, &error))?
         };
-        let memory_bytes = self.memory_bytes(&launch.shape);
+        let memory_bytes = self.memory_bytes(&plan);
         let record =
-            SandboxRecord { nonce: nonce.clone(), held: is_held(&launch.shape), memory_bytes: Some(memory_bytes) };
+            SandboxRecord { nonce: nonce.clone(), held: plan.is_held(), memory_bytes: Some(memory_bytes), remote };
         record.write(&sandbox.dir).map_err(|error| preparation_failed(id, &error))?;
-        self.open_egress(id, &sandbox).map_err(|error| preparation_failed(id, &error))?;
+        let remote = record.remote;
+        self.open_socket(id, &sandbox, remote.as_ref()).map_err(|error| preparation_failed(id, &error))?;
         let sandbox_took = started_at.elapsed();
-        let start_timeout = start_timeout(&launch.shape);
+        let start_timeout = if plan.is_remote { START_TIMEOUT } else { start_timeout(&launch.shape) };
         let ready = tokio::select! {
-            ready = tokio::time::timeout(start_timeout, self.wait_until_ready(launch, &sandbox, &nonce)) => ready,
+            ready = tokio::time::timeout(start_timeout, self.wait_until_ready(&plan, &sandbox)) => ready,
             () = starting.cancelled.cancelled() => return Err(cancelled()),
         };
         let (agent, status) = ready.map_err(|_| EngineError::Timeout { seconds: start_timeout.as_secs() as u32 })??;
         let stages = stages(sandbox_took, started_at.elapsed(), &status);
         tracing::debug!(browser = %id, ?stages, "started a browser");
-        let running = Running::new(id, sandbox, agent, status.browser_ws_path, memory_bytes)?;
-        Ok((running, Started { version: printable(&status.browser_version), stages }))
+        let version = match &remote {
+            Some(remote) if !remote.version.is_empty() => printable(&remote.version),
+            _ => printable(&status.browser_version),
+        };
+        let running = Running::new(id, sandbox, agent, status.browser_ws_path, memory_bytes, remote)?;
+        Ok((running, Started { version, stages }))
     }
 
-    /// Serves the egress of a sandbox.
-    pub(crate) fn open_egress(&self, id: BrowserId, sandbox: &Sandbox) -> io::Result<()> {
-        let listener = listen_for_egress(&sandbox.dir)?;
-        self.0.egress.serve(&id.to_string(), listener);
+    /// Serves the one socket of a sandbox that leads out: its egress, or the connection to its remote browser.
+    pub(crate) fn open_socket(
+        &self,
+        id: BrowserId,
+        sandbox: &Sandbox,
+        remote: Option<&RemoteBrowser>,
+    ) -> io::Result<()> {
+        let Some(remote) = remote else {
+            let listener = listen_for_egress(&sandbox.dir)?;
+            self.0.egress.serve(&id.to_string(), listener);
+            return Ok(());
+        };
+        let name = Path::new(REMOTE_PATH).file_name().unwrap_or_default();
+        let port = self.0.remote.get().ok_or_else(|| io::Error::other("this engine cannot reach remote browsers"))?;
+        port.serve(id, &remote.record, listen_beside_egress(&sandbox.dir, name)?);
         Ok(())
     }
 
-    fn spec(&self, launch: &Launch, nonce: &str) -> Result<Spec, EngineError> {
-        let config = &self.0.config;
-        let agent = serde_json::to_vec(&self.agent_config(launch, nonce));
+    fn spec(&self, plan: &Plan<'_>) -> Result<Spec, EngineError> {
+        let (config, launch) = (&self.0.config, plan.launch);
+        let agent = serde_json::to_vec(&self.agent_config(plan));
         let agent = agent.map_err(|error| preparation_failed(launch.id, &error.into()))?;
-        let policies = BrowserPolicy::in_force(launch.shape.policy.as_ref()).into_bytes();
-        let files = vec![
-            File { inside: CONFIG_PATH.into(), content: agent },
-            File { inside: config.policy_path(), content: policies },
-        ];
+        let mut files = vec![File { inside: CONFIG_PATH.into(), content: agent }];
+        let mut read_only_at: Vec<_> = config.script_runner().into_iter().collect();
+        if !plan.is_remote {
+            let policies = BrowserPolicy::in_force(launch.shape.policy.as_ref()).into_bytes();
+            files.push(File { inside: config.policy_path(), content: policies });
+            read_only_at.extend(self.0.locales.iter().flat_map(LocaleFolder::mounts));
+        }
         let id = launch.id.to_string();
         Ok(Spec {
             egress_dir: egress_directory(&self.0.root.join(&id)),
@@ -185,9 +244,9 @@ impl Engine {
             sockets: 2,
             listeners: Vec::new(),
             network: None,
-            read_only: config.read_only(),
-            read_only_at: self.0.locales.iter().flat_map(LocaleFolder::mounts).chain(config.script_runner()).collect(),
-            memory_bytes: self.memory_bytes(&launch.shape),
+            read_only: if plan.is_remote { Vec::new() } else { config.read_only() },
+            read_only_at,
+            memory_bytes: self.memory_bytes(plan),
             tmpfs_bytes: config.disk_bytes / 2,
             max_processes: config.max_processes,
             max_open_files: config.max_open_files,
@@ -195,43 +254,45 @@ impl Engine {
     }
 
     /// Returns the memory limit of a browser, without its files.
-    fn memory_bytes(&self, shape: &Shape) -> u64 {
-        shape.memory.map_or(self.0.config.memory_bytes, |memory| memory.limit.bytes())
+    fn memory_bytes(&self, plan: &Plan<'_>) -> u64 {
+        if plan.is_remote {
+            return self.0.config.remote_memory_bytes;
+        }
+        plan.launch.shape.memory.map_or(self.0.config.memory_bytes, |memory| memory.limit.bytes())
     }
 
-    fn agent_config(&self, launch: &Launch, nonce: &str) -> AgentConfig {
-        let (config, shape) = (&self.0.config, &launch.shape);
+    fn agent_config(&self, plan: &Plan<'_>) -> AgentConfig {
+        let (config, launch, shape) = (&self.0.config, plan.launch, &plan.launch.shape);
         let viewport = viewport(shape.viewport);
         AgentConfig {
             stealth: shape.stealth,
             kiosk_mode: shape.kiosk_mode,
-            held: is_held(shape),
+            held: plan.is_held(),
             location: self.agent_location(shape.location),
-            keeps_profile: shape.profile.is_some_and(|profile| profile.save_changes),
+            keeps_profile: !plan.is_remote && shape.profile.is_some_and(|profile| profile.save_changes),
             chromium: config.chromium.clone(),
             chromedriver: config.chromedriver.clone(),
             xvfb: config.xvfb.clone(),
             bwrap: config.bwrap.clone(),
             script_runner: config.script_runner().map(|(_, inside)| inside),
             idle_end_seconds: u64::from(launch.abandoned_after_seconds),
+            remote: plan.is_remote.then(|| REMOTE_PATH.into()),
             // The agent measures the memory only if the kernel does not limit it, because that has a small cost.
             memory_limit_bytes: (self.0.host.memory_limit() == MemoryLimit::None)
-                .then_some(self.memory_bytes(shape).saturating_add(config.disk_bytes)),
-            ..AgentConfig::new(nonce, shape.headless, viewport)
+                .then_some(self.memory_bytes(plan).saturating_add(config.disk_bytes)),
+            ..AgentConfig::new(plan.nonce, shape.headless, viewport)
         }
     }
 
-    async fn wait_until_ready(
-        &self,
-        launch: &Launch,
-        sandbox: &Sandbox,
-        nonce: &str,
-    ) -> Result<(AgentClient, Status), EngineError> {
+    async fn wait_until_ready(&self, plan: &Plan<'_>, sandbox: &Sandbox) -> Result<(AgentClient, Status), EngineError> {
+        let launch = plan.launch;
         let silent = |error: ClientError| agent_failure(launch.id, sandbox, &error);
         let agent = AgentClient::connect(sandbox.listener_path(AGENT_SOCKET)).await.map_err(silent)?;
-        self.load_profile_and_extensions(launch, &agent).await?;
+        if plan.is_held() {
+            self.load_profile_and_extensions(launch, &agent).await?;
+        }
         let status = agent.ready().await.map_err(silent)?;
-        if status.nonce != nonce {
+        if status.nonce != plan.nonce {
             return Err(failed(EngineFault::AgentError, "the agent is not the one that was started"));
         }
         match status.state {

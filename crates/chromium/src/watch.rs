@@ -95,6 +95,9 @@ async fn over_memory(running: &Running, limit: u64) -> End {
 
 /// Refreshes the browser's debugging path: a previous server process may have requested a restart.
 async fn refresh_path(running: &Running) {
+    if running.remote.is_some() {
+        return;
+    }
     let moved = match running.agent.status().await {
         Ok(status) if status.state == State::Ready => running.set_cdp_path(status.browser_ws_path),
         // The agent sends another event when the browser is ready.

@@ -10,6 +10,7 @@ mod all {
     mod locations;
     mod login_pages;
     mod profiles;
+    mod remote;
     mod restart;
     mod support;
 }

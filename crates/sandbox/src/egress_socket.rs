@@ -1,5 +1,6 @@
 //! The socket in a sandbox's directory through which the sandbox reaches its egress.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -22,10 +23,19 @@ pub fn egress_directory(sandbox: &Path) -> PathBuf {
 /// # Errors
 /// The directory is missing or a symbolic link, or the socket cannot be created.
 pub fn listen_for_egress(sandbox: &Path) -> io::Result<UnixListener> {
+    UnixListener::from_std(listen_beside_egress(sandbox, OsStr::new(SOCKET))?)
+}
+
+/// Listens at another name in [`egress_directory`], for a sandbox whose way out is not an egress, and replaces an old
+/// socket. The listener is non-blocking.
+///
+/// # Errors
+/// As [`listen_for_egress`].
+pub fn listen_beside_egress(sandbox: &Path, name: &OsStr) -> io::Result<std::os::unix::net::UnixListener> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(egress_directory(sandbox), flags, Mode::empty())?;
     // This path fits into a socket's address even if the real one is too long.
-    let socket = PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", opened.as_raw_fd()));
+    let socket = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd())).join(name);
     match std::fs::remove_file(&socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -34,5 +44,5 @@ pub fn listen_for_egress(sandbox: &Path) -> io::Result<UnixListener> {
     // The permissions of the directory decide who may connect.
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666))?;
     listener.set_nonblocking(true)?;
-    UnixListener::from_std(listener)
+    Ok(listener)
 }

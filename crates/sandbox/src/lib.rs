@@ -32,7 +32,7 @@ mod start;
 mod uid;
 
 pub use check::{Check, version};
-pub use egress_socket::{egress_directory, listen_for_egress};
+pub use egress_socket::{egress_directory, listen_beside_egress, listen_for_egress};
 pub use error::{EndError, HostError, ListError, StartError, StepError};
 pub use host::{Host, HostConfig};
 pub use kernel_log::OomKill;

@@ -4,6 +4,7 @@
 //! - [`cdp::Cdp`]: a DevTools client over a connection that the test has made.
 //! - [`archives`]: ZIP archives, created by Python.
 //! - [`login_pages`] and [`telemetry_site`]: web sites of the tests.
+//! - [`remote_browser`]: a browser outside of every sandbox.
 //! - [`websocket`]: HTTP heads and WebSocket frames as bytes.
 //! - [`program`]: the built program with its clients, for the end-to-end tests and the benchmarks.
 
@@ -11,6 +12,7 @@ pub mod archives;
 pub mod cdp;
 pub mod login_pages;
 pub mod program;
+pub mod remote_browser;
 pub mod telemetry_site;
 mod wait;
 pub mod websocket;

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{BROWSER_TIMEOUT, Browser, MAX_PAGES, Page, PageState};
-use crate::cdp::CdpError;
+use crate::cdp::{CdpError, Endpoint};
 
 /// The timeout for a page to report its state.
 const PAGE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -41,10 +41,14 @@ impl Browser {
 
     /// Chooses the only focused page, or else the first listed page that may be visible.
     async fn choose_front(&self, pages: Vec<String>) -> Result<String, CdpError> {
-        let in_order = match timeout(LIST_TIMEOUT, list_pages(self.port)).await {
-            Ok(Some(list)) => list,
-            // Without the list, the pages are used in another order.
-            _ => pages,
+        let in_order = match &self.endpoint {
+            Endpoint::Local { port, .. } => match timeout(LIST_TIMEOUT, list_pages(*port)).await {
+                Ok(Some(list)) => list,
+                // Without the list, the pages are used in another order.
+                _ => pages,
+            },
+            // No call of the debugging protocol lists the pages in that order, but a new page comes to the front.
+            Endpoint::Remote(_) => self.open_pages.newest_first(pages),
         };
         let states = join_all(in_order.iter().map(|target| self.state_of(target))).await;
         let is = |wanted: fn(&PageState) -> bool| move |state: &Option<PageState>| state.as_ref().is_some_and(wanted);

@@ -1,8 +1,6 @@
 //! Limits the number of open pages. Each page takes memory and time in every operation on all pages, so that an
 //! unlimited number would make the browser unusable.
 
-use std::collections::HashSet;
-
 use parking_lot::Mutex;
 use serde_json::json;
 
@@ -12,19 +10,34 @@ use crate::cdp::CdpError;
 /// The maximum number of open pages. Further pages are closed.
 pub(super) const MAX_OPEN: usize = 200;
 
-/// The open pages, by their targets.
+/// The targets of the open pages, in the order in which they were opened.
 #[derive(Debug, Default)]
-pub(super) struct OpenPages(Mutex<HashSet<String>>);
+pub(super) struct OpenPages(Mutex<Vec<String>>);
 
 impl OpenPages {
     /// Adds a page; returns false if there are too many already.
     pub(super) fn admit(&self, target: &str) -> bool {
         let mut open = self.0.lock();
-        open.contains(target) || (open.len() < MAX_OPEN && open.insert(target.to_owned()))
+        if open.iter().any(|known| known == target) {
+            return true;
+        }
+        let has_room = open.len() < MAX_OPEN;
+        if has_room {
+            open.push(target.to_owned());
+        }
+        has_room
     }
 
     pub(super) fn remove(&self, target: &str) {
-        self.0.lock().remove(target);
+        self.0.lock().retain(|known| known != target);
+    }
+
+    /// Sorts pages: the one that was opened last comes first, and unknown ones before it.
+    pub(super) fn newest_first(&self, mut pages: Vec<String>) -> Vec<String> {
+        let open = self.0.lock();
+        let rank = |target: &String| open.iter().position(|known| known == target).unwrap_or(open.len());
+        pages.sort_by_key(|target| std::cmp::Reverse(rank(target)));
+        pages
     }
 
     /// Replaces the open pages by `all`, and returns those that exceed the limit.
@@ -35,7 +48,7 @@ impl OpenPages {
         for target in all {
             if !open.contains(target) {
                 if open.len() < MAX_OPEN {
-                    open.insert(target.clone());
+                    open.push(target.clone());
                 } else {
                     surplus.push(target.clone());
                 }
@@ -75,5 +88,14 @@ mod tests {
         assert_eq!(open_pages.surplus(&all), [MAX_OPEN.to_string()]);
         open_pages.remove("0");
         assert_eq!(open_pages.surplus(&all[1..]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_page_that_was_opened_last_comes_before_earlier_ones() {
+        let open_pages = OpenPages::default();
+        assert!(["a", "b", "c"].iter().all(|target| open_pages.admit(target)));
+        open_pages.remove("b");
+        let sorted = open_pages.newest_first(["a", "c", "new"].map(str::to_owned).to_vec());
+        assert_eq!(sorted, ["new", "c", "a"]);
     }
 }

@@ -38,7 +38,8 @@ pub(crate) struct RunnerConfig {
     /// The path of bubblewrap.
     bwrap: PathBuf,
     debugging_port: u16,
-    forwarder_port: u16,
+    /// The port of the forwarder to the egress; `None` for a remote browser, whose sandbox has no egress.
+    forwarder_port: Option<u16>,
     /// The folder of the script runner; `None` if it is not installed.
     pub(super) folder: Option<PathBuf>,
 }
@@ -49,7 +50,7 @@ impl RunnerConfig {
         Self {
             bwrap: config.bwrap.clone(),
             debugging_port: config.debugging_port,
-            forwarder_port: config.forwarder_port,
+            forwarder_port: config.remote.is_none().then_some(config.forwarder_port),
             folder: config.script_runner.clone(),
         }
     }
@@ -116,21 +117,24 @@ impl Process {
         ours.set_nonblocking(true)?;
         let mut command = Command::new(&config.bwrap);
         command.args(["--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--clearenv"]);
-        let proxy = format!("http://127.0.0.1:{}", config.forwarder_port);
-        let browser = format!("127.0.0.1:{}", config.debugging_port);
         let environment = [
             ("HOME", "/home/casement"),
             ("USER", "casement"),
             ("PATH", "/usr/local/bin:/usr/bin:/bin"),
             ("LANG", "C.UTF-8"),
-            // The requests of scripts use the egress of the session's browser, because there is no other.
-            ("NODE_USE_ENV_PROXY", "1"),
-            ("HTTP_PROXY", &proxy),
-            ("HTTPS_PROXY", &proxy),
-            ("NO_PROXY", &browser),
         ];
         for (name, value) in environment {
             command.args(["--setenv", name, value]);
+        }
+        if let Some(port) = config.forwarder_port {
+            // The requests of scripts use the egress of the session's browser, because there is no other.
+            let proxy = format!("http://127.0.0.1:{port}");
+            let browser = format!("127.0.0.1:{}", config.debugging_port);
+            let proxied = [("HTTP_PROXY", &proxy), ("HTTPS_PROXY", &proxy), ("NO_PROXY", &browser)];
+            command.args(["--setenv", "NODE_USE_ENV_PROXY", "1"]);
+            for (name, value) in proxied {
+                command.args(["--setenv", name, value]);
+            }
         }
         command.args(["--dev-bind", "/", "/", "--proc", "/proc", "--chdir", "/home/casement", "--", "prlimit"]);
         command.args([

@@ -122,8 +122,7 @@ impl Runner {
 
     /// Returns the URL of the browser's debugging protocol.
     pub(super) fn endpoint(&self) -> String {
-        let endpoint = self.browser.endpoint();
-        format!("ws://127.0.0.1:{}{}", endpoint.port, endpoint.path)
+        self.browser.debugging_url()
     }
 
     /// Terminates the code that an ended script may have left running in a page, because no other script could connect

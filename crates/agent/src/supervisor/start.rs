@@ -137,7 +137,8 @@ impl Supervisor {
         };
         let mut chromium = Chromium::spawn(config, &plan, display.as_deref().map(Display::name))?;
         status.add_stage("spawn");
-        let endpoint = Endpoint { port: config.debugging_port, path: chromium.debugging_path().await? };
+        let path = chromium.debugging_path().await?;
+        let endpoint = Endpoint::Local { port: config.debugging_port, path: path.clone() };
         status.add_stage("devtools_port");
         let (browser, version) = Browser::connect(&endpoint, viewport, previous.is_some()).await?;
         status.add_stage("attach");
@@ -161,7 +162,7 @@ impl Supervisor {
         self.browser.replace(Some(RunningBrowser { browser, display: display.clone(), pid: chromium.pid() }));
         let argv = chromium.argv();
         status.update(|status| {
-            status.browser_ws_path = endpoint.path;
+            status.browser_ws_path = path;
             status.browser_version = version.product;
             status.user_agent = version.user_agent;
             status.chromium_argv = argv;
@@ -169,7 +170,7 @@ impl Supervisor {
         Ok(Processes { chromium, display })
     }
 
-    fn set_ready(&self) {
+    pub(super) fn set_ready(&self) {
         self.browser.status().update(|status| status.state = State::Ready);
     }
 
@@ -200,7 +201,7 @@ impl Supervisor {
     }
 }
 
-fn check_config(config: &AgentConfig) -> Result<(), StartError> {
+pub(super) fn check_config(config: &AgentConfig) -> Result<(), StartError> {
     let refuse = |what: String| Err(StartError::new(FailureCode::Config, what));
     // A configuration of this version or an older one is accepted, also from a newer server.
     if config.version > PROTOCOL_VERSION {
@@ -225,7 +226,7 @@ impl From<DisplayError> for StartError {
 impl From<CdpError> for StartError {
     fn from(error: CdpError) -> Self {
         let code = match error {
-            CdpError::Connect(_) => FailureCode::DebuggingPort,
+            CdpError::Connect(_) | CdpError::NotServed => FailureCode::DebuggingPort,
             CdpError::Closed => FailureCode::BrowserSpawn,
             CdpError::Timeout { .. } | CdpError::Refused { .. } | CdpError::Dialog(_) => FailureCode::PageUnresponsive,
         };

@@ -38,9 +38,9 @@ pub(super) async fn capture(messages: &[Value]) -> (Capture, Arc<UnconfirmedEven
     });
     let viewport = Viewport { width: 800, height: 600, refresh_rate: 60 };
     let status = StatusPublisher::new(&AgentConfig::new("n", true, viewport), Instant::now());
-    let screenshots = Screenshots::new(BrowserHandle::new(status, port), ScreenCapture::default());
+    let screenshots = Screenshots::new(BrowserHandle::new(status, port, None), ScreenCapture::default());
     let events = Arc::<UnconfirmedEvents>::default();
-    let endpoint = Endpoint { port, path: "/".to_owned() };
+    let endpoint = Endpoint::Local { port, path: "/".to_owned() };
     let capture = Capture::connect(&endpoint, Arc::clone(&events), screenshots, Arc::default()).await;
     (capture.expect("a connection"), events)
 }

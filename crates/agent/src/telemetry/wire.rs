@@ -7,10 +7,9 @@ use std::io;
 
 use base64::Engine as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
 use super::redactor::{RedactedMessage, Redactor};
-use crate::cdp::Endpoint;
+use crate::endpoint::{Endpoint, Stream};
 
 /// The size of the read buffer.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -24,7 +23,7 @@ const CONSOLE_STARTS: [&[u8]; 2] =
 
 /// An open connection. Dropping it closes it.
 pub(super) struct Wire {
-    tcp: TcpStream,
+    stream: Stream,
     read: Vec<u8>,
     /// The position of the unprocessed bytes in `read`.
     at: usize,
@@ -47,23 +46,23 @@ struct Frame {
 impl Wire {
     /// Connects to the browser.
     pub(super) async fn connect(endpoint: &Endpoint) -> io::Result<Self> {
-        let Endpoint { port, path } = endpoint;
-        let mut tcp = TcpStream::connect(("127.0.0.1", *port)).await?;
-        tcp.set_nodelay(true)?;
+        let mut stream = endpoint.open().await?;
         let mut key = [0; 16];
         rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
         let key = base64::engine::general_purpose::STANDARD.encode(key);
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-             Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+            "GET {} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n",
+            endpoint.path(),
+            endpoint.host()
         );
-        tcp.write_all(request.as_bytes()).await?;
+        stream.write_all(request.as_bytes()).await?;
         let mut read = Vec::with_capacity(BUFFER_BYTES);
         let end = loop {
             if let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") {
                 break end + 4;
             }
-            if read.len() > MAX_HEAD || tcp.read_buf(&mut read).await? == 0 {
+            if read.len() > MAX_HEAD || stream.read_buf(&mut read).await? == 0 {
                 return Err(io::Error::other("the browser does not speak its debugging protocol"));
             }
         };
@@ -71,7 +70,7 @@ impl Wire {
             return Err(io::Error::other("the browser refused a debugging connection"));
         }
         Ok(Self {
-            tcp,
+            stream,
             read,
             at: end,
             frame: None,
@@ -131,7 +130,7 @@ impl Wire {
         self.read.drain(..self.at);
         self.at = 0;
         self.read.reserve(BUFFER_BYTES.saturating_sub(self.read.len()));
-        match self.tcp.read_buf(&mut self.read).await? {
+        match self.stream.read_buf(&mut self.read).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }
@@ -148,7 +147,7 @@ impl Wire {
     /// If the connection has ended.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         if !self.to_send.is_empty() {
-            self.tcp.write_all(&self.to_send).await?;
+            self.stream.write_all(&self.to_send).await?;
             self.to_send.clear();
             self.to_send.shrink_to(BUFFER_BYTES);
         }
@@ -213,7 +212,8 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// Writes a frame of a client. Its mask is zero, because no proxy is in between that could misinterpret a payload.
+/// Writes a frame of a client. Its mask is zero: a mask protects from proxies that misinterpret a payload, and what is
+/// between here and a browser has taken part in the handshake.
 fn write_frame(out: &mut Vec<u8>, opcode: u8, payload: &[u8]) {
     out.push(0x80 | opcode);
     match payload.len() {

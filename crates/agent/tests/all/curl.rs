@@ -11,11 +11,11 @@ use crate::sandbox::{Sandbox, config};
 
 const SHORT_TIMEOUT: Duration = Duration::from_secs(90);
 
-fn get(url: &str) -> CurlRequest {
+pub(crate) fn get(url: &str) -> CurlRequest {
     CurlRequest { url: url.to_owned(), method: "GET".to_owned(), headers: vec![], body_b64: None, timeout_ms: 60_000 }
 }
 
-async fn send(client: &AgentClient, request: &CurlRequest) -> Result<(CurlHead, String), ClientError> {
+pub(crate) async fn send(client: &AgentClient, request: &CurlRequest) -> Result<(CurlHead, String), ClientError> {
     let bytes = client.download(REQUEST, request, SHORT_TIMEOUT).await?.collect(usize::MAX).await?;
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
     let head = serde_json::from_slice(&bytes[..end]).unwrap();

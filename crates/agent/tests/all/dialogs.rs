@@ -12,7 +12,7 @@ use crate::sandbox::{Sandbox, TEST_TIMEOUT, config, end};
 
 const SIZE: (u32, u32) = (900, 700);
 
-async fn until_open(client: &AgentClient, how_many: usize) -> OpenDialogs {
+pub(crate) async fn until_open(client: &AgentClient, how_many: usize) -> OpenDialogs {
     let mut since = None;
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {

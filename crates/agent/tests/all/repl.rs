@@ -18,7 +18,7 @@ async fn evaluate(client: &AgentClient, code: &str) -> Evaluation {
 }
 
 /// Returns what code writes that succeeds.
-async fn written(client: &AgentClient, code: &str) -> String {
+pub(crate) async fn written(client: &AgentClient, code: &str) -> String {
     let evaluation = evaluate(client, code).await;
     assert!(evaluation.success, "{code}: {evaluation:?}");
     evaluation.content.iter().map(text).collect()

@@ -21,12 +21,12 @@ const RED: [u8; 3] = [255, 0, 0];
 const GREEN: [u8; 3] = [0, 128, 0];
 const BLUE: [u8; 3] = [0, 0, 255];
 
-async fn start(client: &AgentClient, id: &str, max_duration_seconds: u32) -> Result<Replay, ClientError> {
+pub(crate) async fn start(client: &AgentClient, id: &str, max_duration_seconds: u32) -> Result<Replay, ClientError> {
     let requested = StartReplay { replay_id: id.to_owned(), framerate: 10, max_duration_seconds };
     client.call(START, &requested, WITHIN).await
 }
 
-async fn stop(client: &AgentClient, id: &str) -> Replay {
+pub(crate) async fn stop(client: &AgentClient, id: &str) -> Replay {
     client.call(STOP, &ReplayName { replay_id: id.to_owned() }, WITHIN).await.unwrap()
 }
 
@@ -46,7 +46,12 @@ async fn over(client: &AgentClient, id: &str) -> Replay {
     }
 }
 
-async fn read(client: &AgentClient, id: &str, offset: u64, length: Option<u64>) -> Result<Vec<u8>, ClientError> {
+pub(crate) async fn read(
+    client: &AgentClient,
+    id: &str,
+    offset: u64,
+    length: Option<u64>,
+) -> Result<Vec<u8>, ClientError> {
     let requested = ReadReplay { replay_id: id.to_owned(), offset, length };
     let bytes = client.download(READ, &requested, WITHIN).await?;
     let length = bytes.length.unwrap();
