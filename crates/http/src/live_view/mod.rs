@@ -22,4 +22,4 @@ pub use self::{
     page::{asset, page},
     viewer::{Access, LiveView, LiveViewError},
 };
-pub(crate) use self::{page::embedded, uploads::upload_path};
+pub(crate) use self::{cdp::Cdp, page::embedded, uploads::upload_path};
