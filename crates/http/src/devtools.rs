@@ -133,7 +133,11 @@ async fn targets_of(browser: Browser) -> Result<Value, ApiError> {
         if message.id == Some(id) {
             let targets = message.result["targetInfos"].as_array();
             let targets = targets.ok_or_else(|| unreadable("there are no targets in it"))?;
-            return Ok(targets.iter().filter(|target| !HIDDEN.iter().any(|kind| target["type"] == *kind)).map(target).collect());
+            return Ok(targets
+                .iter()
+                .filter(|target| !HIDDEN.iter().any(|kind| target["type"] == *kind))
+                .map(target)
+                .collect());
         }
     }
 }

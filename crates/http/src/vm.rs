@@ -19,7 +19,8 @@ use crate::{
     fs::{MAX_UPLOAD, upload_response},
     live_view::{self, Access, LiveView, PageDialogs, WholeDisplay},
     relay::{
-        BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, RelayObserver, RemoteSessionInfo, SessionFiles,
+        BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, RelayObserver, RemoteSessionInfo,
+        SessionFiles,
     },
     replay,
     request::{ActiveSession, LiveOperator, LiveViewer, Request, SessionCredential, WebDriverClient},
@@ -30,8 +31,8 @@ use crate::{
     telemetry::{Connection, Kind},
     token::Permission,
     webdriver::{
-        BidiRelay, ClassicError, ClassicRequest, ClassicResponse, CommandKind, MAX_BODY_BYTES, RemoteAnswer, RemoteBidi,
-        RemoteClassic, WebDriverSessionId, forward,
+        BidiRelay, ClassicError, ClassicRequest, ClassicResponse, CommandKind, MAX_BODY_BYTES, RemoteAnswer,
+        RemoteBidi, RemoteClassic, WebDriverSessionId, forward,
     },
 };
 

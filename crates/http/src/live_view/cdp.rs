@@ -7,12 +7,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
-    tungstenite::{self, Message, client::IntoClientRequest as _, handshake::client::Request, protocol::WebSocketConfig},
+    tungstenite::{
+        self, Message, client::IntoClientRequest as _, handshake::client::Request, protocol::WebSocketConfig,
+    },
 };
 
-use crate::relay::{
-    BrowserConnection, BrowserConnector, CDP_HOST, Channel, ConnectorError, RemoteEndpoint, Upstream,
-};
+use crate::relay::{BrowserConnection, BrowserConnector, CDP_HOST, Channel, ConnectorError, RemoteEndpoint, Upstream};
 
 /// The maximum size of a message from the browser, in bytes; the largest possible frame has half of it.
 const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;

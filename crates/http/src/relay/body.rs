@@ -16,7 +16,9 @@ use futures_util::{Stream, StreamExt as _};
 use tokio::{io::AsyncWrite, time::Sleep};
 use tokio_util::io::poll_read_buf;
 
-use super::{ByteCounter, CloseReason, FileCommands, FrameTracker, Limits, Upstream, client_frames::ClientFrames, held_close};
+use super::{
+    ByteCounter, CloseReason, FileCommands, FrameTracker, Limits, Upstream, client_frames::ClientFrames, held_close,
+};
 
 /// The number of bytes that are read from the upstream at once. With actix's own buffers, it bounds the memory of a
 /// relay.

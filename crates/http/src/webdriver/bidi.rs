@@ -30,8 +30,8 @@ use super::{
     remote_bidi::RemoteBidi,
 };
 use crate::relay::{
-    BrowserConnection, ByteCounter, Channel, ClientHandshake, CloseReason, EndSignal, Ending, FileCommands, Limits, RelayBody, RelayError,
-    RelayObserver, SessionFiles, UnreadBytes, Upstream, Target, upgrade_upstream, wire,
+    BrowserConnection, ByteCounter, Channel, ClientHandshake, CloseReason, EndSignal, Ending, FileCommands, Limits,
+    RelayBody, RelayError, RelayObserver, SessionFiles, Target, UnreadBytes, Upstream, upgrade_upstream, wire,
 };
 
 /// The maximum size of a message before the session is bound, in bytes.

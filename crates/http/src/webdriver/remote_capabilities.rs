@@ -73,7 +73,11 @@ pub(super) fn compare(parameters: &Value, bidi: Bidi, session: &RemoteSessionInf
 /// Returns a value as part of a message.
 fn shown(value: &Value) -> String {
     let text = value.to_string();
-    if is_address(value) || text.contains("://") { "another value".to_owned() } else { text.chars().take(100).collect() }
+    if is_address(value) || text.contains("://") {
+        "another value".to_owned()
+    } else {
+        text.chars().take(100).collect()
+    }
 }
 
 fn is_met(name: &str, asked: &Value, session: &Map<String, Value>) -> bool {
@@ -87,9 +91,7 @@ fn is_met(name: &str, asked: &Value, session: &Map<String, Value>) -> bool {
             let rest = has_text.strip_prefix(text);
             text.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         }
-        "platformName" => {
-            ["", "any"].contains(&&*text.to_lowercase()) || text.eq_ignore_ascii_case(has_text)
-        }
+        "platformName" => ["", "any"].contains(&&*text.to_lowercase()) || text.eq_ignore_ascii_case(has_text),
         _ => has == Some(asked),
     }
 }

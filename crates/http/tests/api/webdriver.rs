@@ -97,7 +97,9 @@ impl SessionConnector for Driver {
 #[async_trait]
 impl BrowserConnector for Driver {
     async fn dial(&self, _: Channel) -> Result<BrowserConnection, ConnectorError> {
-        std::net::TcpStream::connect(self.0).map(BrowserConnection::local).map_err(|error| ConnectorError::Unavailable(error.into()))
+        std::net::TcpStream::connect(self.0)
+            .map(BrowserConnection::local)
+            .map_err(|error| ConnectorError::Unavailable(error.into()))
     }
 
     async fn cdp_path(&self) -> Result<String, ConnectorError> {

@@ -15,8 +15,8 @@ use casement_http::{
     ApiError,
     live_view::{Access, LiveView, PageDialogs, WholeDisplay},
     relay::{
-        BrowserConnection, BrowserConnector, BrowserStream, Channel, ClientHandshake, CloseReason, ConnectorError, EndSender, Limits, Relay,
-        RelayObserver, SessionFiles, end_signal, prepare_connection,
+        BrowserConnection, BrowserConnector, BrowserStream, Channel, ClientHandshake, CloseReason, ConnectorError,
+        EndSender, Limits, Relay, RelayObserver, SessionFiles, end_signal, prepare_connection,
     },
     webdriver::{BidiRelay, ClassicRequest, forward},
 };
@@ -88,7 +88,9 @@ struct UpstreamConnector(SocketAddr);
 #[async_trait]
 impl BrowserConnector for UpstreamConnector {
     async fn dial(&self, _: Channel) -> Result<BrowserConnection, ConnectorError> {
-        std::net::TcpStream::connect(self.0).map(BrowserConnection::local).map_err(|error| ConnectorError::Unavailable(Box::new(error)))
+        std::net::TcpStream::connect(self.0)
+            .map(BrowserConnection::local)
+            .map_err(|error| ConnectorError::Unavailable(Box::new(error)))
     }
 
     async fn cdp_path(&self) -> Result<String, ConnectorError> {

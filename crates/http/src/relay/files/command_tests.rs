@@ -99,7 +99,10 @@ fn a_file_that_a_remote_browser_does_not_have_is_refused_with_the_way_that_works
 fn only_the_end_of_a_remote_session_is_answered_here() {
     let message = json!({ "id": 8, "method": "session.end", "params": {} });
     let Command::EndSession(answer) = parse_remote(Channel::Bidi, &message) else { panic!("{message}") };
-    assert_eq!(serde_json::from_str::<Value>(&answer).expect("JSON"), json!({ "type": "success", "id": 8, "result": {} }));
+    assert_eq!(
+        serde_json::from_str::<Value>(&answer).expect("JSON"),
+        json!({ "type": "success", "id": 8, "result": {} })
+    );
     assert_eq!(parse(Channel::WebDriver, &message), Command::Other);
     let within = json!({ "id": 8, "method": "script.evaluate", "params": { "expression": "session.end" } });
     assert_eq!(parse_remote(Channel::Bidi, &within), Command::Other);
