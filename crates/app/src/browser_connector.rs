@@ -10,7 +10,7 @@ use casement_domain::BrowserId;
 use casement_domain::browser::EngineError;
 use casement_domain::node::{NodeState, OwnState};
 use casement_domain::storage::DiskSpace as _;
-use casement_http::relay::{BrowserConnector, Channel, ConnectorError};
+use casement_http::relay::{BrowserConnection, BrowserConnector, Channel, ConnectorError};
 use casement_http::{Health, Readiness, SessionConnector};
 use casement_postgres::Database;
 
@@ -33,12 +33,14 @@ struct BrowserDial {
 
 #[async_trait]
 impl BrowserConnector for BrowserDial {
-    async fn dial(&self, channel: Channel) -> Result<std::net::TcpStream, ConnectorError> {
+    async fn dial(&self, channel: Channel) -> Result<BrowserConnection, ConnectorError> {
         let channel = match channel {
             Channel::Cdp => AgentChannel::Cdp,
             Channel::WebDriver => AgentChannel::WebDriver,
+            // Only remote browsers have it.
+            Channel::Bidi => return Err(ConnectorError::Unavailable("a local browser has no BiDi endpoint".into())),
         };
-        self.engine.dial(self.browser, channel).await.map_err(dial_error)
+        self.engine.dial(self.browser, channel).await.map(BrowserConnection::local).map_err(dial_error)
     }
 
     async fn cdp_path(&self) -> Result<String, ConnectorError> {

@@ -370,11 +370,17 @@ impl From<RelayError> for ApiError {
 impl From<ClassicError> for ApiError {
     fn from(error: ClassicError) -> Self {
         let code = match error {
+            ClassicError::Connector(error) => return Self::from(error).for_webdriver(),
+            ClassicError::NotSupported { .. } => {
+                return Self::new(Code::NotSupported, error.to_string()).for_new_webdriver_session();
+            }
+            ClassicError::UnknownSession => Code::NotFound,
+            ClassicError::Timeout => Code::Timeout,
             ClassicError::UnknownCommand => Code::RouteNotFound,
             ClassicError::Method => Code::MethodNotAllowed,
             ClassicError::Body | ClassicError::Capabilities(_) => Code::BadRequest,
             ClassicError::Io(_) => Code::BrowserUnavailable,
-            ClassicError::Response(_) => Code::UpstreamError,
+            ClassicError::Response(_) | ClassicError::Refused { .. } => Code::UpstreamError,
         };
         Self::new(code, error.to_string()).for_webdriver().caused_by(error)
     }

@@ -43,7 +43,7 @@ use crate::{
     spool::Spool,
     state::{Api, Config, Services},
     ui::SignInAttempts,
-    webdriver::ClassicSessions,
+    webdriver::{ClassicSessions, RemoteUploads},
 };
 
 /// The time that running requests have to finish once the server drains.
@@ -163,6 +163,7 @@ fn build_api(config: Config, services: Services, local: std::net::SocketAddr) ->
         sign_in_attempts: SignInAttempts::new(),
         permissions: routes::permissions(),
         classic_sessions: ClassicSessions::default(),
+        remote_uploads: RemoteUploads::default(),
         spool: Spool::new(config.spool_directory, services.disk.clone()),
         services: Arc::new(services),
         owners: Owners::default(),

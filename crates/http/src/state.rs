@@ -53,7 +53,7 @@ use crate::{
     tls::ServerCertificate,
     token::SessionTokens,
     ui::SignInAttempts,
-    webdriver::ClassicSessions,
+    webdriver::{ClassicSessions, RemoteUploads},
 };
 
 /// Settings of the HTTP server.
@@ -243,6 +243,7 @@ pub(crate) struct Api {
     pub(crate) sign_in_attempts: SignInAttempts,
     pub(crate) permissions: RoutePermissions,
     pub(crate) classic_sessions: ClassicSessions,
+    pub(crate) remote_uploads: RemoteUploads,
     pub(crate) spool: Spool,
     /// The owners of recent sessions.
     pub(crate) owners: Owners,

@@ -1,13 +1,13 @@
 //! The routes `/vm/{session_id}` and `/live/{session_id}`: connections to a session and its live view.
 
-use std::any::Any;
+use std::{any::Any, sync::Arc};
 
 use actix_web::{
     HttpRequest, HttpResponse,
     web::{self, Payload},
 };
 use bytes::Bytes;
-use casement_domain::{NotFound, fs::Upload, session::ActivityGuard};
+use casement_domain::{NotFound, SessionId, engine::EngineName, fs::Upload, session::ActivityGuard};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use url::Url;
 
@@ -18,15 +18,22 @@ use crate::{
     error::{ApiError, Code},
     fs::{MAX_UPLOAD, upload_response},
     live_view::{self, Access, LiveView, PageDialogs, WholeDisplay},
-    relay::{BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, RelayObserver, SessionFiles},
+    relay::{
+        BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, RelayObserver, RemoteSessionInfo,
+        SessionFiles,
+    },
     replay,
     request::{ActiveSession, LiveOperator, LiveViewer, Request, SessionCredential, WebDriverClient},
     selenium_files::FileCommand,
     session::Urls,
     session_files::FilesOfSession,
+    state::Api,
     telemetry::{Connection, Kind},
     token::Permission,
-    webdriver::{BidiRelay, ClassicRequest, ClassicResponse, CommandKind, MAX_BODY_BYTES, WebDriverSessionId, forward},
+    webdriver::{
+        BidiRelay, ClassicError, ClassicRequest, ClassicResponse, CommandKind, MAX_BODY_BYTES, RemoteAnswer,
+        RemoteBidi, RemoteClassic, WebDriverSessionId, forward,
+    },
 };
 
 /// The guards that an open connection owns until it ends.
@@ -37,14 +44,16 @@ struct Open {
 
 /// The dependencies of a connection to a session.
 struct ConnectionContext {
-    connector: std::sync::Arc<dyn BrowserConnector>,
+    connector: Arc<dyn BrowserConnector>,
+    engine: EngineName,
+    cdp_url: String,
     webdriver_url: Url,
     view_url: String,
     permission: Permission,
     request: HttpRequest,
     payload: Payload,
     end: EndSignal,
-    files: std::sync::Arc<dyn SessionFiles>,
+    files: Arc<dyn SessionFiles>,
     observer: Option<Box<dyn RelayObserver>>,
     guard: Box<dyn Any>,
 }
@@ -62,11 +71,17 @@ impl ConnectionContext {
         let connection = kind.map(|kind| Connection::new(request.services(), session.id, kind));
         let observer = connection.map(|connection| Box::new(connection) as Box<dyn RelayObserver>);
         let connector = request.services().session_connector.connector(browser);
+        let (engine, cdp_url) = (session.shape.engine.clone(), urls.cdp());
         let (webdriver_url, view_url) = (urls.webdriver().parse().map_err(ApiError::internal)?, urls.watching());
-        let files = std::sync::Arc::new(FilesOfSession::new(request.services().files.clone(), session.clone()));
+        let files: Arc<dyn SessionFiles> = match connector.remote_session() {
+            Some(_) => Arc::new(request.api().remote_uploads.of(session.id)),
+            None => Arc::new(FilesOfSession::new(request.services().files.clone(), session.clone())),
+        };
         let (http, payload, access) = request.into_parts();
         Ok(Self {
             connector,
+            engine,
+            cdp_url,
             webdriver_url,
             view_url,
             permission: access.permission,
@@ -93,15 +108,17 @@ pub(crate) async fn cdp(request: Request<ActiveSession>) -> Answer {
     open_cdp(request, &client, None).await
 }
 
-/// Relays a DevTools connection to `path`. Default: to the whole browser.
-pub(crate) async fn open_cdp(
-    request: Request<ActiveSession>,
+/// Relays a DevTools connection to `path`. Default: to the whole browser, which is all that a remote one has.
+pub(crate) async fn open_cdp<C: SessionCredential>(
+    request: Request<C>,
     client: &ClientHandshake,
     path: Option<String>,
 ) -> Answer {
     let context = ConnectionContext::new(request, Some(Kind::Cdp))?;
     let path = match path {
         Some(path) => path,
+        // The path of a remote browser comes with its connection.
+        None if context.connector.remote_session().is_some() => String::new(),
         None => context.connector.cdp_path().await?,
     };
     context.relay(Channel::Cdp, path, client).await
@@ -116,9 +133,12 @@ pub(crate) async fn bidi(request: Request<ActiveSession>) -> Answer {
 /// Relays a WebDriver BiDi connection.
 pub(crate) async fn open_bidi(request: Request<ActiveSession>, client: &ClientHandshake) -> Answer {
     let context = ConnectionContext::new(request, Some(Kind::WebDriver))?;
-    let upstream = context.connector.dial(Channel::WebDriver).await?;
+    let remote = context.connector.remote_session().map(|session| RemoteBidi { session, engine: context.engine });
+    let channel = if remote.is_some() { Channel::Bidi } else { Channel::WebDriver };
+    let upstream = context.connector.dial(channel).await?;
     let relay = BidiRelay {
         webdriver_url: context.webdriver_url,
+        remote,
         end: context.end,
         limits: Limits::default(),
         files: Some(context.files),
@@ -133,7 +153,21 @@ pub(crate) async fn bidi_of_session(request: Request<ActiveSession>) -> Answer {
     let client = ClientHandshake::read(request.http())?;
     let id = WebDriverSessionId::parse(request.http().match_info().get("webdriver_id").unwrap_or_default())
         .map_err(|error| ApiError::new(Code::NotFound, error.to_string()))?;
-    ConnectionContext::new(request, Some(Kind::WebDriver))?.relay(Channel::WebDriver, id.upstream_path(), &client).await
+    open_bidi_of_session(request, &client, &id).await
+}
+
+/// Relays a BiDi connection of the classic session `id`.
+async fn open_bidi_of_session<C: SessionCredential>(
+    request: Request<C>,
+    client: &ClientHandshake,
+    id: &WebDriverSessionId,
+) -> Answer {
+    let context = ConnectionContext::new(request, Some(Kind::WebDriver))?;
+    match context.connector.remote_session() {
+        Some(remote) if remote.id != id.as_str() => Err(ClassicError::UnknownSession.into()),
+        Some(_) => context.relay(Channel::Bidi, String::new(), client).await,
+        None => context.relay(Channel::WebDriver, id.upstream_path(), client).await,
+    }
 }
 
 /// `/vm/{session_id}/wd/{tail}`: forwards a classic WebDriver command.
@@ -153,6 +187,13 @@ async fn command(request: Result<Request<WebDriverClient>, ApiError>) -> Answer 
 /// # Errors
 /// Those of [`body::read`] and [`run_command`].
 pub(crate) async fn read_and_run<C: SessionCredential>(mut request: Request<C>, tail: &str) -> Answer {
+    if let Some(socket) = remote_socket(&request, tail)? {
+        let client = ClientHandshake::read(request.http())?;
+        return match socket {
+            RemoteSocket::Cdp => open_cdp(request, &client, None).await,
+            RemoteSocket::Bidi(id) => open_bidi_of_session(request, &client, &id).await,
+        };
+    }
     let command = FileCommand::of(request.http().method(), tail);
     let _slot = match command {
         Some(command) => command.slot(request.session()).await?,
@@ -161,6 +202,28 @@ pub(crate) async fn read_and_run<C: SessionCredential>(mut request: Request<C>, 
     let limit = command.and_then(FileCommand::max_body_bytes).unwrap_or(MAX_BODY_BYTES);
     let body = body::read(&mut request.take_payload()?, limit).await?;
     run_command(request, tail, body).await.map(|answered| answered.response)
+}
+
+/// A WebSocket of a remote browser's session, where a Selenium Grid has it.
+enum RemoteSocket {
+    Cdp,
+    Bidi(WebDriverSessionId),
+}
+
+/// Returns the WebSocket that a command names. `tail` is the path below the base of the protocol.
+fn remote_socket<C: SessionCredential>(request: &Request<C>, tail: &str) -> Result<Option<RemoteSocket>, ApiError> {
+    let command = tail.strip_prefix("session/").and_then(|rest| rest.split_once('/'));
+    let Some((id, socket @ ("se/cdp" | "se/bidi"))) = command else { return Ok(None) };
+    let Some(remote) = connector(request)?.remote_session() else { return Ok(None) };
+    let id = WebDriverSessionId::parse(id).ok().filter(|id| id.as_str() == remote.id);
+    let id = id.ok_or(ClassicError::UnknownSession)?;
+    Ok(Some(if socket == "se/cdp" { RemoteSocket::Cdp } else { RemoteSocket::Bidi(id) }))
+}
+
+/// Returns the connector to the session's browser.
+fn connector<C: SessionCredential>(request: &Request<C>) -> Result<Arc<dyn BrowserConnector>, ApiError> {
+    let browser = request.session().browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;
+    Ok(request.services().session_connector.connector(browser))
 }
 
 /// Runs a classic command in the session. `tail` is the path below the base of the protocol, percent-encoded.
@@ -172,6 +235,9 @@ pub(crate) async fn run_command<C: SessionCredential>(
     tail: &str,
     body: Bytes,
 ) -> Result<ClassicResponse, ApiError> {
+    if let Some(remote) = connector(&request)?.remote_session() {
+        return run_remote(request, &remote, tail, body).await;
+    }
     if let Some(command) = FileCommand::of(request.http().method(), tail) {
         let id = request.services().ids.next().to_string().to_ascii_lowercase();
         let response = command.run(&request.services().files, request.session(), &id, body).await?;
@@ -182,23 +248,54 @@ pub(crate) async fn run_command<C: SessionCredential>(
     let (api, session) = (request.shared_api(), request.session().id);
     let context = ConnectionContext::new(request, None)?;
     let upstream = context.connector.dial(Channel::WebDriver).await?;
-    let ClassicResponse { response, created } = forward(command, upstream, &context.webdriver_url).await?;
+    let answered = forward(command, upstream, &context.webdriver_url).await?;
+    report(&api, session, &context.end, &kind, &answered);
+    Ok(answered)
+}
+
+/// Runs a classic command in the session of a remote browser, as [`run_command`].
+async fn run_remote<C: SessionCredential>(
+    request: Request<C>,
+    remote: &RemoteSessionInfo,
+    tail: &str,
+    body: Bytes,
+) -> Result<ClassicResponse, ApiError> {
+    let method = request.http().method().clone();
+    let kind = CommandKind::of(&method, tail)?;
+    let (api, session) = (request.shared_api(), request.session().id);
+    let context = ConnectionContext::new(request, None)?;
+    let classic = RemoteClassic {
+        connector: context.connector.as_ref(),
+        session: remote,
+        engine: &context.engine,
+        webdriver_url: &context.webdriver_url,
+        cdp_url: &context.cdp_url,
+    };
+    let RemoteAnswer { answer, uploaded } = classic.run(&kind, &method, tail, body).await?;
+    if let Some(path) = uploaded {
+        api.remote_uploads.add(session, path);
+    }
+    report(&api, session, &context.end, &kind, &answer);
+    Ok(answer)
+}
+
+/// Reports what a command did to the WebDriver sessions of `session`. `end`: the signal of the browser that ran the
+/// command, which may have been replaced by another browser since.
+fn report(api: &Api, session: SessionId, end: &EndSignal, kind: &CommandKind, answered: &ClassicResponse) {
     let (sessions, services) = (&api.classic_sessions, &api.services);
-    if let Some(id) = &created {
+    if let Some(id) = &answered.created {
         let connection = Connection::new(services, session, Kind::WebDriver);
-        // The signal of the browser that created the session, which may have been replaced by another browser since.
-        let open = (context.end.clone(), services.connections.register(session).1);
+        let open = (end.clone(), services.connections.register(session).1);
         sessions.created(session, id.clone(), connection, open, &services.runtime);
     }
-    if let CommandKind::Within(id) | CommandKind::End(id) = &kind {
+    if let CommandKind::Within(id) | CommandKind::End(id) = kind {
         sessions.answered(session, id);
     }
-    if let CommandKind::End(id) = &kind
-        && response.status().is_success()
+    if let CommandKind::End(id) = kind
+        && answered.response.status().is_success()
     {
         sessions.ended(session, id, None);
     }
-    Ok(ClassicResponse { response, created })
 }
 
 /// `GET /live/{session_id}`: returns the page of the live view.

@@ -7,10 +7,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_tungstenite::{
     WebSocketStream, client_async_with_config,
-    tungstenite::{self, Message, protocol::WebSocketConfig},
+    tungstenite::{
+        self, Message, client::IntoClientRequest as _, handshake::client::Request, protocol::WebSocketConfig,
+    },
 };
 
-use crate::relay::{BrowserConnector, CDP_HOST, Channel, ConnectorError, Upstream};
+use crate::relay::{BrowserConnection, BrowserConnector, CDP_HOST, Channel, ConnectorError, RemoteEndpoint, Upstream};
 
 /// The maximum size of a message from the browser, in bytes; the largest possible frame has half of it.
 const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
@@ -37,45 +39,47 @@ pub enum ConnectError {
 }
 
 /// A connection that numbers commands and reads messages.
-pub(super) struct Cdp {
+pub(crate) struct Cdp {
     socket: WebSocketStream<Upstream>,
     last_id: u64,
 }
 
 /// A message of the browser: a response to a command if it has an `id`, else an event.
 #[derive(Debug, Deserialize)]
-pub(super) struct Incoming {
-    pub(super) id: Option<u64>,
+pub(crate) struct Incoming {
+    pub(crate) id: Option<u64>,
     #[serde(default)]
-    pub(super) method: String,
+    pub(crate) method: String,
     #[serde(default)]
-    pub(super) params: Value,
+    pub(crate) params: Value,
     #[serde(default)]
-    pub(super) result: Value,
+    pub(crate) result: Value,
     #[serde(rename = "sessionId")]
-    pub(super) session: Option<String>,
+    pub(crate) session: Option<String>,
 }
 
 impl Cdp {
-    pub(super) async fn connect(connector: &dyn BrowserConnector) -> Result<Self, ConnectError> {
+    pub(crate) async fn connect(connector: &dyn BrowserConnector) -> Result<Self, ConnectError> {
         tokio::time::timeout(CONNECT_TIMEOUT, Self::handshake(connector)).await.map_err(|_| ConnectError::Timeout)?
     }
 
     async fn handshake(connector: &dyn BrowserConnector) -> Result<Self, ConnectError> {
-        let path = connector.cdp_path().await?;
-        let stream = Upstream::adopt(connector.dial(Channel::Cdp).await?)?;
+        let BrowserConnection { stream, endpoint } = connector.dial(Channel::Cdp).await?;
+        let request = match endpoint {
+            Some(endpoint) => request_to(&endpoint)?,
+            None => format!("ws://{CDP_HOST}{}", connector.cdp_path().await?).into_client_request().map_err(refused)?,
+        };
+        let stream = Upstream::adopt(stream)?;
         let config = WebSocketConfig::default()
             .max_message_size(Some(MAX_MESSAGE_BYTES))
             .max_frame_size(Some(MAX_MESSAGE_BYTES));
-        let (socket, _) = client_async_with_config(format!("ws://{CDP_HOST}{path}"), stream, Some(config))
-            .await
-            .map_err(|error| ConnectError::Handshake(Box::new(error)))?;
+        let (socket, _) = client_async_with_config(request, stream, Some(config)).await.map_err(refused)?;
         Ok(Self { socket, last_id: 0 })
     }
 
     /// Sends a command to a tab's session or to the browser, and returns its id. After an error the connection is
     /// unusable.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &mut self,
         session: Option<&str>,
         method: &str,
@@ -91,7 +95,7 @@ impl Cdp {
     }
 
     /// Waits for the next message. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<Incoming, Disconnected> {
+    pub(crate) async fn next(&mut self) -> Result<Incoming, Disconnected> {
         loop {
             if let Message::Text(text) = self.socket.next().await.ok_or(Disconnected)?.map_err(|_| Disconnected)?
                 && is_bounded(&text)
@@ -103,6 +107,19 @@ impl Cdp {
     }
 }
 
+/// Returns the handshake with a remote browser.
+fn request_to(endpoint: &RemoteEndpoint) -> Result<Request, ConnectError> {
+    let mut request = format!("ws://{}{}", endpoint.host, endpoint.path).into_client_request().map_err(refused)?;
+    for (name, value) in endpoint.further_headers() {
+        request.headers_mut().append(name, value.clone());
+    }
+    Ok(request)
+}
+
+fn refused(error: tungstenite::Error) -> ConnectError {
+    ConnectError::Handshake(Box::new(error))
+}
+
 /// Returns whether a text has few enough values to be parsed. Separators inside strings count too; only hostile
 /// messages exceed the limit.
 fn is_bounded(text: &str) -> bool {
@@ -111,7 +128,7 @@ fn is_bounded(text: &str) -> bool {
 
 /// The browser's connection ended.
 #[derive(Debug)]
-pub(super) struct Disconnected;
+pub(crate) struct Disconnected;
 
 #[cfg(test)]
 mod tests {

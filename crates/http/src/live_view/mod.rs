@@ -16,10 +16,10 @@ mod uploads;
 mod viewer;
 mod viewer_input;
 
+pub(crate) use self::{cdp::Cdp, page::embedded, uploads::upload_path};
 pub use self::{
     dialogs::PageDialogs,
     display::WholeDisplay,
     page::{asset, page},
     viewer::{Access, LiveView, LiveViewError},
 };
-pub(crate) use self::{page::embedded, uploads::upload_path};

@@ -16,7 +16,9 @@ use futures_util::{Stream, StreamExt as _};
 use tokio::{io::AsyncWrite, time::Sleep};
 use tokio_util::io::poll_read_buf;
 
-use super::{ByteCounter, CloseReason, FileCommands, FrameTracker, Limits, Upstream, client_frames::ClientFrames};
+use super::{
+    ByteCounter, CloseReason, FileCommands, FrameTracker, Limits, Upstream, client_frames::ClientFrames, held_close,
+};
 
 /// The number of bytes that are read from the upstream at once. With actix's own buffers, it bounds the memory of a
 /// relay.
@@ -61,6 +63,8 @@ pub(crate) struct RelayBody {
     buffer: BytesMut,
     from_client: ClientFrames,
     from_upstream: FrameTracker,
+    /// Whether the upstream's own close frames are held back.
+    holds_close: bool,
     ending: Ending,
     state: State,
     limits: Limits,
@@ -100,6 +104,7 @@ impl RelayBody {
             buffer: unread.from_upstream,
             from_client: ClientFrames::new(limits.max_client_message_bytes),
             from_upstream: FrameTracker::new(u64::MAX),
+            holds_close: false,
             ending,
             state: State::Open,
             limits,
@@ -113,6 +118,11 @@ impl RelayBody {
     /// Looks at the commands of the client that name files.
     pub(crate) fn with(self, files: Option<FileCommands>) -> Self {
         Self { files, ..self }
+    }
+
+    /// Holds the upstream's own close frames back if its browser is remote.
+    pub(crate) fn of_remote(self, is_remote: bool) -> Self {
+        Self { holds_close: is_remote, ..self }
     }
 
     /// Ends the relay, with a close frame if the client's side is between two frames.
@@ -222,6 +232,9 @@ impl RelayBody {
                 self.update_message_count();
                 return Poll::Ready(Some(chunk));
             }
+            if self.is_close_held() {
+                return Poll::Ready(None);
+            }
             if self.buffer.capacity() - self.buffer.len() < CHUNK_BYTES / 4 {
                 self.buffer.reserve(CHUNK_BYTES);
             }
@@ -233,10 +246,28 @@ impl RelayBody {
     }
 
     fn take_for_client(&mut self) -> Option<Bytes> {
+        if !self.holds_close || self.from_client.close_seen() {
+            return self.take_buffered();
+        }
+        let passing = held_close::before_close(&self.buffer, &self.from_upstream).unwrap_or(0);
+        let held = self.buffer.split_off(passing);
+        let taken = self.take_buffered();
+        self.buffer.unsplit(held);
+        taken
+    }
+
+    fn take_buffered(&mut self) -> Option<Bytes> {
         match &mut self.files {
             Some(files) => files.take_for_client(&mut self.buffer, &self.from_upstream),
             None => (!self.buffer.is_empty()).then(|| self.buffer.split().freeze()),
         }
+    }
+
+    /// Returns whether the next frame for the client is a close frame that is held back.
+    fn is_close_held(&self) -> bool {
+        self.holds_close
+            && !self.from_client.close_seen()
+            && held_close::before_close(&self.buffer, &self.from_upstream).is_none()
     }
 
     /// Handles the end of the upstream, which is regular after a close frame of either side.
@@ -264,6 +295,11 @@ impl RelayBody {
         }
     }
 
+    /// Returns whether the client ended its WebDriver session, and was told so.
+    fn has_detached(&self) -> bool {
+        self.from_upstream.between_frames() && self.files.as_ref().is_some_and(FileCommands::has_detached)
+    }
+
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         // actix polls again as soon as the client's connection has accepted enough of the last chunk. A long delay
         // means that the client was not reading.
@@ -272,6 +308,9 @@ impl RelayBody {
         }
         if let Poll::Ready(reason) = self.ending.session_end.as_mut().poll(cx) {
             return self.finish(reason);
+        }
+        if self.has_detached() {
+            return self.finish(CloseReason::Normal);
         }
         match self.pump_client(cx) {
             ClientPoll::Pending => {}

@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
 
-use super::{RelayError, SendBacklog, Upstream};
+use super::{Channel, RelayError, RemoteEndpoint, SendBacklog, Upstream};
 
 /// The time that the upstream has to respond.
 const UPSTREAM_TIMEOUT: Duration = Duration::from_secs(10);
@@ -90,22 +90,56 @@ fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
         .any(|found| found.trim().eq_ignore_ascii_case(token))
 }
 
-/// Performs the server's handshake with the upstream, which contains no part of the client's request. Returns the bytes
-/// after the head of the upstream's response, which are the beginning of the first frame.
-pub(crate) async fn upgrade_upstream(upstream: &mut Upstream, host: &str, path: &str) -> Result<BytesMut, RelayError> {
-    if !path.starts_with('/') || !path.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(RelayError::Path);
-    }
-    tokio::time::timeout(UPSTREAM_TIMEOUT, perform(upstream, host, path)).await.map_err(|_| RelayError::Timeout)?
+/// What the server's handshake with the upstream asks for.
+pub(crate) struct Target<'a> {
+    host: &'a str,
+    path: &'a str,
+    endpoint: Option<&'a RemoteEndpoint>,
 }
 
-async fn perform(upstream: &mut Upstream, host: &str, path: &str) -> Result<BytesMut, RelayError> {
+impl<'a> Target<'a> {
+    /// Returns the target of a connection; `path` is that of a browser of this program.
+    pub(crate) fn of(endpoint: Option<&'a RemoteEndpoint>, channel: Channel, path: &'a str) -> Self {
+        match endpoint {
+            Some(remote) => Self { host: &remote.host, path: &remote.path, endpoint },
+            None => Self { host: channel.local_host(), path, endpoint },
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        self.path.starts_with('/') && is_plain(self.path) && is_plain(self.host)
+    }
+
+    fn request(&self, key: &str) -> Vec<u8> {
+        let Self { host, path, endpoint } = self;
+        let mut request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+        )
+        .into_bytes();
+        for (name, value) in endpoint.iter().flat_map(|endpoint| endpoint.further_headers()) {
+            request.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        }
+        request.extend_from_slice(b"\r\n");
+        request
+    }
+}
+
+/// Performs the server's handshake with the upstream, which contains no part of the client's request. Returns the bytes
+/// after the head of the upstream's response, which are the beginning of the first frame.
+pub(crate) async fn upgrade_upstream(upstream: &mut Upstream, target: &Target<'_>) -> Result<BytesMut, RelayError> {
+    if !target.is_valid() {
+        return Err(RelayError::Path);
+    }
+    tokio::time::timeout(UPSTREAM_TIMEOUT, perform(upstream, target)).await.map_err(|_| RelayError::Timeout)?
+}
+
+async fn perform(upstream: &mut Upstream, target: &Target<'_>) -> Result<BytesMut, RelayError> {
     let key = generate_key();
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
-    );
-    upstream.write_all(request.as_bytes()).await?;
+    upstream.write_all(&target.request(&key)).await?;
+    // A stream with TLS buffers what its socket did not take.
+    upstream.flush().await?;
     let mut buffer = BytesMut::with_capacity(4096);
     let head_end = loop {
         if let Some(position) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {

@@ -9,11 +9,13 @@ mod body;
 mod byte_counter;
 mod client_frames;
 mod close;
+mod connector;
 mod delivery_receipt;
 mod delivery_report;
 mod exchange;
 mod files;
 mod handshake;
+mod held_close;
 mod socket;
 mod upstream;
 pub(crate) mod wire;
@@ -21,15 +23,18 @@ pub(crate) mod wire;
 use std::{any::Any, sync::Arc, time::Duration};
 
 use actix_web::{HttpResponse, web};
-use async_trait::async_trait;
 
 pub use self::{
     backlog::SendBacklog,
     byte_counter::RelayObserver,
     close::{CloseReason, EndSender, EndSignal, end_signal},
+    connector::{
+        BrowserConnection, BrowserConnector, BrowserStream, Channel, ConnectorError, RemoteEndpoint, RemoteSessionInfo,
+        RemoteStream,
+    },
     delivery_receipt::DeliveryReceipt,
     delivery_report::DeliveryReport,
-    files::SessionFiles,
+    files::{FilesLocation, SessionFiles},
     handshake::{BadHandshake, ClientHandshake},
     socket::prepare_connection,
     wire::{FrameTracker, TooLong},
@@ -40,7 +45,7 @@ pub(crate) use self::{
     byte_counter::ByteCounter,
     exchange::exchange,
     files::FileCommands,
-    handshake::upgrade_upstream,
+    handshake::{Target, upgrade_upstream},
     socket::STALL_TIMEOUT,
     upstream::Upstream,
 };
@@ -49,60 +54,6 @@ pub(crate) use self::{
 pub const CDP_HOST: &str = "127.0.0.1:9222";
 /// The `Host` that chromedriver accepts.
 pub const WEBDRIVER_HOST: &str = "127.0.0.1:9515";
-
-/// The endpoint of a connection into a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Channel {
-    /// Chromium's DevTools endpoint.
-    Cdp,
-    /// chromedriver's HTTP port, attached to the same browser. The first connection starts chromedriver.
-    WebDriver,
-}
-
-impl Channel {
-    /// Returns the close reason if the upstream closes its connection without a close frame and the session reports no
-    /// reason. chromedriver does so after every `session.end`; Chromium, when it crashes.
-    pub(crate) fn default_close_reason(self) -> CloseReason {
-        match self {
-            Self::Cdp => CloseReason::Crashed,
-            Self::WebDriver => CloseReason::Normal,
-        }
-    }
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Cdp => "cdp",
-            Self::WebDriver => "webdriver",
-        }
-    }
-}
-
-/// Opens connections to the browser of one session.
-#[async_trait]
-pub trait BrowserConnector: Send + Sync {
-    /// Opens a new connection.
-    ///
-    /// # Errors
-    /// [`ConnectorError`] if the session has ended or does not respond.
-    async fn dial(&self, channel: Channel) -> Result<std::net::TcpStream, ConnectorError>;
-
-    /// Returns the path of the browser-wide DevTools endpoint, such as `/devtools/browser/…`.
-    ///
-    /// # Errors
-    /// [`ConnectorError`] if the session has ended or does not respond.
-    async fn cdp_path(&self) -> Result<String, ConnectorError>;
-}
-
-/// A connection to the session's browser failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectorError {
-    /// The session has ended (404).
-    #[error("the session has ended")]
-    Ended,
-    /// The session does not respond now (503; the client may retry).
-    #[error("the session does not answer: {0}")]
-    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
 
 /// A relay could not be opened; no response was sent to the client yet.
 #[derive(Debug, thiserror::Error)]
@@ -153,7 +104,7 @@ impl Default for Limits {
 pub struct Relay {
     /// The endpoint of `upstream`, for metrics and the `Host` header.
     pub channel: Channel,
-    /// The upstream's WebSocket path.
+    /// The WebSocket path at a browser of this program; a remote browser's is in its endpoint.
     pub path: String,
     /// Ends the relay with a reason.
     pub end: EndSignal,
@@ -168,7 +119,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Performs the handshake with `upstream`, then accepts the client's. After that, bytes are forwarded; payloads are
+    /// Performs the handshake with the browser, then accepts the client's. After that, bytes are forwarded; payloads are
     /// not parsed, except the commands that name files.
     ///
     /// # Errors
@@ -177,19 +128,19 @@ impl Relay {
         self,
         client: &ClientHandshake,
         payload: web::Payload,
-        upstream: std::net::TcpStream,
+        connection: BrowserConnection,
     ) -> Result<HttpResponse, RelayError> {
-        let mut upstream = Upstream::adopt(upstream)?;
-        let host = match self.channel {
-            Channel::Cdp => CDP_HOST,
-            Channel::WebDriver => WEBDRIVER_HOST,
-        };
-        let from_upstream = upgrade_upstream(&mut upstream, host, &self.path).await?;
+        let BrowserConnection { stream, endpoint } = connection;
+        let mut upstream = Upstream::adopt(stream)?;
+        let target = Target::of(endpoint.as_ref(), self.channel, &self.path);
+        let from_upstream = upgrade_upstream(&mut upstream, &target).await?;
+        let is_remote = endpoint.is_some();
+        let default_reason = self.channel.default_close_reason(is_remote);
         let counter = ByteCounter::open(self.channel.label(), client.backlog(), self.observer);
-        let ending = Ending { session_end: self.end.boxed(), default_reason: self.channel.default_close_reason() };
+        let ending = Ending { session_end: self.end.boxed(), default_reason };
         let unread = UnreadBytes { from_client: Default::default(), from_upstream };
         let files = self.files.map(|files| FileCommands::new(self.channel, files));
-        let body = RelayBody::new(payload, upstream, unread, ending, self.limits, counter, self.guard).with(files);
-        Ok(client.accept().streaming(body))
+        let body = RelayBody::new(payload, upstream, unread, ending, self.limits, counter, self.guard);
+        Ok(client.accept().streaming(body.with(files).of_remote(is_remote)))
     }
 }

@@ -17,23 +17,28 @@ use tokio::{
     net::TcpStream,
 };
 
+use super::{BrowserStream, RemoteStream};
+
 /// `UIO_MAXIOV`.
 const MAX_SLICES: usize = 1024;
 const RECEIVE: RecvFlags = RecvFlags::DONTWAIT;
 const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
 /// A TCP connection into a session, whose reads and writes never block, regardless of the flags of its open file; or a
-/// connection to the node of the session.
-#[derive(Debug)]
+/// connection to the node of the session, or to the server of a remote browser.
 pub(crate) enum Upstream {
     Session(SessionSocket),
     Node(TokioIo<Upgraded>),
+    Remote(Box<dyn RemoteStream>),
 }
 
 impl Upstream {
-    /// Registers the dialled stream with this thread's runtime.
-    pub(crate) fn adopt(stream: std::net::TcpStream) -> io::Result<Self> {
-        SessionSocket::adopt(stream).map(Self::Session)
+    /// Registers a dialled stream into a sandbox with this thread's runtime, or uses one to a remote browser.
+    pub(crate) fn adopt(stream: BrowserStream) -> io::Result<Self> {
+        match stream {
+            BrowserStream::Sandbox(stream) => SessionSocket::adopt(stream).map(Self::Session),
+            BrowserStream::Remote(stream) => Ok(Self::Remote(stream)),
+        }
     }
 
     /// Uses a connection to another node.
@@ -47,6 +52,7 @@ impl AsyncRead for Upstream {
         match self.get_mut() {
             Self::Session(socket) => Pin::new(socket).poll_read(cx, buf),
             Self::Node(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Remote(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -56,6 +62,7 @@ impl AsyncWrite for Upstream {
         match self.get_mut() {
             Self::Session(socket) => Pin::new(socket).poll_write(cx, bytes),
             Self::Node(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Remote(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
@@ -67,6 +74,7 @@ impl AsyncWrite for Upstream {
         match self.get_mut() {
             Self::Session(socket) => Pin::new(socket).poll_write_vectored(cx, slices),
             Self::Node(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Self::Remote(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
         }
     }
 
@@ -74,6 +82,7 @@ impl AsyncWrite for Upstream {
         match self {
             Self::Session(socket) => socket.is_write_vectored(),
             Self::Node(stream) => stream.is_write_vectored(),
+            Self::Remote(stream) => stream.is_write_vectored(),
         }
     }
 
@@ -81,6 +90,7 @@ impl AsyncWrite for Upstream {
         match self.get_mut() {
             Self::Session(socket) => Pin::new(socket).poll_flush(cx),
             Self::Node(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Remote(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -88,6 +98,7 @@ impl AsyncWrite for Upstream {
         match self.get_mut() {
             Self::Session(socket) => Pin::new(socket).poll_shutdown(cx),
             Self::Node(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Remote(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

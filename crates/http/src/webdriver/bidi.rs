@@ -1,6 +1,8 @@
 //! BiDi connections without a classic session. Messages are parsed until a `session.new` was bound *and* chromedriver
 //! accepted it; after a refused one the connection is still unbound, so further messages are parsed. After that, bytes
 //! are forwarded unparsed, except the commands that name files.
+//!
+//! The session of a remote browser runs already: the messages before `session.new` are answered here.
 
 use std::{
     any::Any,
@@ -25,10 +27,11 @@ use url::Url;
 use super::{
     capabilities::{self, Bidi},
     public_url,
+    remote_bidi::RemoteBidi,
 };
 use crate::relay::{
-    ByteCounter, Channel, ClientHandshake, CloseReason, EndSignal, Ending, FileCommands, Limits, RelayBody, RelayError,
-    RelayObserver, SessionFiles, UnreadBytes, Upstream, WEBDRIVER_HOST, upgrade_upstream, wire,
+    BrowserConnection, ByteCounter, Channel, ClientHandshake, CloseReason, EndSignal, Ending, FileCommands, Limits,
+    RelayBody, RelayError, RelayObserver, SessionFiles, Target, UnreadBytes, Upstream, upgrade_upstream, wire,
 };
 
 /// The maximum size of a message before the session is bound, in bytes.
@@ -47,6 +50,8 @@ pub struct BidiRelay {
     pub webdriver_url: Url,
     /// Ends the relay with a reason.
     pub end: EndSignal,
+    /// The session of a remote browser; `None`: the browser is one of this program.
+    pub remote: Option<RemoteBidi>,
     /// The bounds of the relay once it is bound.
     pub limits: Limits,
     /// The files of the session, for the commands that name some. Default: commands are not looked at.
@@ -58,22 +63,26 @@ pub struct BidiRelay {
 }
 
 impl BidiRelay {
-    /// Performs the handshake with chromedriver on `upstream`, then accepts the client's.
+    /// Performs the handshake with chromedriver or the server of a remote browser, then accepts the client's.
     ///
     /// # Errors
-    /// [`RelayError`] if chromedriver's handshake fails; no response was sent to the client yet.
+    /// [`RelayError`] if that handshake fails; no response was sent to the client yet.
     pub async fn open(
         self,
         client: &ClientHandshake,
         payload: web::Payload,
-        upstream: std::net::TcpStream,
+        connection: BrowserConnection,
     ) -> Result<HttpResponse, RelayError> {
-        let mut upstream = Upstream::adopt(upstream)?;
-        let from_upstream = upgrade_upstream(&mut upstream, WEBDRIVER_HOST, "/session").await?;
+        let BrowserConnection { stream, endpoint } = connection;
+        let channel = if self.remote.is_some() { Channel::Bidi } else { Channel::WebDriver };
+        let mut upstream = Upstream::adopt(stream)?;
+        let target = Target::of(endpoint.as_ref(), channel, "/session");
+        let from_upstream = upgrade_upstream(&mut upstream, &target).await?;
+        let default_reason = channel.default_close_reason(self.remote.is_some());
         let binding = Binding {
             payload,
             upstream,
-            ending: Ending { session_end: self.end.boxed(), default_reason: Channel::WebDriver.default_close_reason() },
+            ending: Ending { session_end: self.end.boxed(), default_reason },
             client_timeout: Box::pin(tokio::time::sleep(BINDING_TIMEOUT)),
             client: Messages::default(),
             chromedriver: Messages { buffer: from_upstream, ..Messages::default() },
@@ -81,9 +90,10 @@ impl BidiRelay {
             outgoing: BytesMut::new(),
             steps: VecDeque::new(),
             webdriver_url: self.webdriver_url,
+            remote: self.remote,
             limits: self.limits,
-            files: self.files.map(|files| FileCommands::new(Channel::WebDriver, files)),
-            counter: ByteCounter::open(Channel::WebDriver.label(), client.backlog(), self.observer),
+            files: self.files.map(|files| FileCommands::new(channel, files)),
+            counter: ByteCounter::open(channel.label(), client.backlog(), self.observer),
             guard: self.guard,
         };
         Ok(client.accept().streaming(chunks(Phase::Binding(Box::new(binding)))))
@@ -141,6 +151,7 @@ struct Binding {
     outgoing: BytesMut,
     steps: VecDeque<Step>,
     webdriver_url: Url,
+    remote: Option<RemoteBidi>,
     limits: Limits,
     files: Option<FileCommands>,
     counter: ByteCounter,
@@ -162,7 +173,10 @@ impl Binding {
 
     /// Handles a buffered message, or waits for more bytes. An error ends the connection.
     async fn advance(&mut self) -> Result<(), Step> {
-        if let Some(message) = self.chromedriver.next(MAX_RESPONSE_BYTES).map_err(Step::End)? {
+        // What a remote browser's server sends belongs to its session, which the client does not have yet.
+        if self.remote.is_none()
+            && let Some(message) = self.chromedriver.next(MAX_RESPONSE_BYTES).map_err(Step::End)?
+        {
             self.handle_upstream(message);
             return Ok(());
         }
@@ -170,10 +184,11 @@ impl Binding {
         if is_idle && let Some(message) = self.client.next(MAX_MESSAGE_BYTES).map_err(Step::End)? {
             return self.handle_client(message);
         }
+        let reads_upstream = self.remote.is_none() || self.chromedriver.buffer.len() < MAX_READ_AHEAD_BYTES;
         tokio::select! {
             reason = self.ending.session_end.as_mut() => Err(Step::End(reason)),
             () = self.client_timeout.as_mut() => Err(Step::End(CloseReason::Policy)),
-            result = exchange(&mut self.upstream, &mut self.chromedriver.buffer, &mut self.outgoing) => {
+            result = exchange(&mut self.upstream, &mut self.chromedriver.buffer, &mut self.outgoing), if reads_upstream => {
                 result.map_err(|_| Step::UpstreamEnded)
             }
             chunk = self.payload.next(), if is_idle || self.client.buffer.len() < MAX_READ_AHEAD_BYTES => match chunk {
@@ -216,8 +231,14 @@ impl Binding {
         }
     }
 
-    /// Forwards a command, serialized from the parsed value, so that chromedriver cannot interpret it differently.
+    /// Answers a command for a remote browser, or forwards it, serialized from the parsed value, so that chromedriver cannot interpret it differently.
     fn command(&mut self, mut command: Value) {
+        if let Some(remote) = &self.remote {
+            let (answer, is_bound) = remote.answer(&command, &self.webdriver_url);
+            self.send_json(&answer);
+            self.steps.extend(is_bound.then_some(Step::Bound));
+            return;
+        }
         if command.get("method").and_then(Value::as_str) == Some("session.new") {
             match capabilities::bind(&command["params"], Bidi::Forced) {
                 Ok(bound) => command["params"] = bound,
@@ -282,6 +303,7 @@ impl Binding {
         let unread = UnreadBytes { from_client: self.client.buffer, from_upstream: self.chromedriver.buffer };
         RelayBody::new(self.payload, self.upstream, unread, self.ending, self.limits, self.counter, self.guard)
             .with(self.files)
+            .of_remote(self.remote.is_some())
     }
 }
 
@@ -317,7 +339,7 @@ fn parse(text: &[u8]) -> Result<Value, Value> {
     Ok(command)
 }
 
-fn error_response(id: Option<&Value>, error: &str, message: &str) -> Value {
+pub(super) fn error_response(id: Option<&Value>, error: &str, message: &str) -> Value {
     json!({ "type": "error", "id": id, "error": error, "message": message })
 }
 

@@ -6,6 +6,7 @@ use actix_web::{
     http::{Method, StatusCode, header},
 };
 use bytes::Bytes;
+use casement_domain::engine::EngineName;
 use futures_util::TryStreamExt as _;
 use http_body_util::{BodyDataStream, BodyExt as _, Full, Limited};
 use hyper::{Request, Response, body::Incoming};
@@ -16,12 +17,14 @@ use super::{
     capabilities::{self, BadCapabilities, Bidi},
     public_url::{self, WebDriverSessionId},
 };
-use crate::relay::{Upstream, WEBDRIVER_HOST, exchange};
+use crate::relay::{BrowserConnection, ConnectorError, Upstream, WEBDRIVER_HOST, exchange};
 
 /// The maximum size of a request body, in bytes; it may contain a file to upload.
 pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
 /// The maximum size of the body of a request for a new session, and of its response, in bytes.
 pub(crate) const MAX_NEW_SESSION_BYTES: usize = 1024 * 1024;
+
+pub(super) const CONTENT_TYPE: &str = "application/json; charset=utf-8";
 
 /// A checked command of a client, which is forwarded to chromedriver.
 #[derive(Debug)]
@@ -43,6 +46,31 @@ pub enum CommandKind {
     Within(WebDriverSessionId),
     /// Ends this session.
     End(WebDriverSessionId),
+}
+
+impl CommandKind {
+    /// Returns the target of a command. `tail` is the path after `…/wd/`, percent-encoded.
+    ///
+    /// # Errors
+    /// [`ClassicError`] if callers may not use the command.
+    pub fn of(method: &Method, tail: &str) -> Result<Self, ClassicError> {
+        if ![Method::GET, Method::POST, Method::DELETE].contains(method) {
+            return Err(ClassicError::Method);
+        }
+        let segments: Vec<&str> = tail.split('/').collect();
+        Ok(match segments.as_slice() {
+            ["status"] if method == Method::GET => CommandKind::Status,
+            ["session"] if method == Method::POST => CommandKind::NewSession,
+            ["session", id, command @ ..] if command.iter().all(|segment| is_unambiguous(segment)) => {
+                let id = WebDriverSessionId::parse(id).map_err(|_| ClassicError::UnknownCommand)?;
+                let ends = command.is_empty() && method == Method::DELETE;
+                if ends { CommandKind::End(id) } else { CommandKind::Within(id) }
+            }
+            // All other commands control chromedriver itself, such as `shutdown`, or concern other clients, such as
+            // `sessions`.
+            _ => return Err(ClassicError::UnknownCommand),
+        })
+    }
 }
 
 /// chromedriver's response.
@@ -69,9 +97,33 @@ pub enum ClassicError {
     /// The capabilities are malformed (400 `invalid argument`).
     #[error(transparent)]
     Capabilities(#[from] BadCapabilities),
-    /// The connection to chromedriver failed (503).
+    /// The session of the command does not exist (404 `invalid session id`).
+    #[error("there is no such WebDriver session")]
+    UnknownSession,
+    /// The capabilities are not those of the remote browser (400 `session not created`).
+    #[error("the engine {engine} does not support new capabilities of a running browser: {why}")]
+    NotSupported {
+        /// The engine of the browser.
+        engine: EngineName,
+        /// The capability, and what the browser has instead.
+        why: String,
+    },
+    /// The browser cannot be reached (404 or 503).
+    #[error(transparent)]
+    Connector(#[from] ConnectorError),
+    /// The connection to chromedriver, or to the server of a remote browser, failed (503).
     #[error("chromedriver's connection failed")]
     Io(#[from] std::io::Error),
+    /// The server of a remote browser did not begin to answer in time (504).
+    #[error("the WebDriver server did not answer in time")]
+    Timeout,
+    /// The server of a remote browser answered with a redirect, refused the credentials of this program, or sent something
+    /// that is not JSON (502).
+    #[error("the WebDriver server answered with status {status}, which is not one of the protocol")]
+    Refused {
+        /// The status of the answer.
+        status: u16,
+    },
     /// chromedriver's response is truncated or malformed (502).
     #[error("chromedriver's answer makes no sense")]
     Response(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -83,22 +135,7 @@ impl ClassicRequest {
     /// # Errors
     /// [`ClassicError`] if callers may not use the command, or a new session cannot be bound.
     pub fn check(method: &Method, tail: &str, body: Bytes) -> Result<Self, ClassicError> {
-        if ![Method::GET, Method::POST, Method::DELETE].contains(method) {
-            return Err(ClassicError::Method);
-        }
-        let segments: Vec<&str> = tail.split('/').collect();
-        let kind = match segments.as_slice() {
-            ["status"] if method == Method::GET => CommandKind::Status,
-            ["session"] if method == Method::POST => CommandKind::NewSession,
-            ["session", id, command @ ..] if command.iter().all(|segment| is_unambiguous(segment)) => {
-                let id = WebDriverSessionId::parse(id).map_err(|_| ClassicError::UnknownCommand)?;
-                let ends = command.is_empty() && method == Method::DELETE;
-                if ends { CommandKind::End(id) } else { CommandKind::Within(id) }
-            }
-            // All other commands control chromedriver itself, such as `shutdown`, or concern other clients, such as
-            // `sessions`.
-            _ => return Err(ClassicError::UnknownCommand),
-        };
+        let kind = CommandKind::of(method, tail)?;
         let body = if kind == CommandKind::NewSession { bind_body(&body)? } else { body };
         Ok(Self { method: method.clone(), path: format!("/{tail}"), kind, body })
     }
@@ -135,18 +172,18 @@ fn bind_body(body: &[u8]) -> Result<Bytes, ClassicError> {
 /// [`ClassicError`] if chromedriver cannot be reached or its response fails before the body.
 pub async fn forward(
     request: ClassicRequest,
-    upstream: std::net::TcpStream,
+    upstream: BrowserConnection,
     webdriver_url: &Url,
 ) -> Result<ClassicResponse, ClassicError> {
     let new_session = request.kind == CommandKind::NewSession;
-    let upstream_response = send(request, Upstream::adopt(upstream)?).await?;
+    let upstream_response = send(request, Upstream::adopt(upstream.stream)?).await?;
     let status = StatusCode::from_u16(upstream_response.status().as_u16()).map_err(response_error)?;
     if status.is_informational() {
         // An informational status does not end a response: the client would read the body as the next one.
         return Err(ClassicError::Response(format!("status {status} is no final answer").into()));
     }
     let mut response = HttpResponse::build(status);
-    response.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));
+    response.insert_header((header::CONTENT_TYPE, CONTENT_TYPE));
     response.insert_header((header::CACHE_CONTROL, "no-cache"));
     if !new_session {
         let stream = BodyDataStream::new(upstream_response.into_body());
@@ -173,7 +210,7 @@ async fn send(request: ClassicRequest, upstream: Upstream) -> Result<Response<In
         .method(request.method.as_str())
         .uri(request.path)
         .header("host", WEBDRIVER_HOST)
-        .header("content-type", "application/json; charset=utf-8")
+        .header("content-type", CONTENT_TYPE)
         .header("connection", "close")
         .body(Full::new(request.body))
         .map_err(response_error)?;

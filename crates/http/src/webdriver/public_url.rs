@@ -28,13 +28,13 @@ impl WebDriverSessionId {
         format!("/session/{}", self.0)
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 /// Returns `…/webdriver/session/<id>?jwt=…` for `…/webdriver?jwt=…`.
-fn session_url(webdriver_url: &Url, id: &WebDriverSessionId) -> String {
+pub(super) fn session_url(webdriver_url: &Url, id: &WebDriverSessionId) -> String {
     let mut url = webdriver_url.clone();
     let path = format!("{}/session/{}", url.path().trim_end_matches('/'), id.as_str());
     url.set_path(&path);

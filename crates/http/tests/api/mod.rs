@@ -37,6 +37,8 @@ mod profiles;
 mod projects;
 mod protocol;
 mod proxies;
+mod remote;
+mod remote_sockets;
 mod repl;
 mod replay;
 mod script;

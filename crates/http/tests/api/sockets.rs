@@ -12,7 +12,7 @@ use casement_domain::{
 };
 use casement_http::{
     Permission, SessionConnector,
-    relay::{BrowserConnector, Channel, ConnectorError},
+    relay::{BrowserConnection, BrowserConnector, Channel, ConnectorError},
 };
 use futures_util::{SinkExt as _, StreamExt as _, stream};
 use pretty_assertions::assert_eq;
@@ -55,8 +55,10 @@ impl SessionConnector for Echo {
 
 #[async_trait]
 impl BrowserConnector for Echo {
-    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, ConnectorError> {
-        std::net::TcpStream::connect(self.0).map_err(|error| ConnectorError::Unavailable(error.into()))
+    async fn dial(&self, _: Channel) -> Result<BrowserConnection, ConnectorError> {
+        std::net::TcpStream::connect(self.0)
+            .map(BrowserConnection::local)
+            .map_err(|error| ConnectorError::Unavailable(error.into()))
     }
 
     async fn cdp_path(&self) -> Result<String, ConnectorError> {

@@ -16,7 +16,7 @@ use casement_domain::{
 };
 use casement_http::{
     Permission, SessionConnector,
-    relay::{BrowserConnector, Channel, ConnectorError},
+    relay::{BrowserConnection, BrowserConnector, Channel, ConnectorError},
 };
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
@@ -96,8 +96,10 @@ impl SessionConnector for Driver {
 
 #[async_trait]
 impl BrowserConnector for Driver {
-    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, ConnectorError> {
-        std::net::TcpStream::connect(self.0).map_err(|error| ConnectorError::Unavailable(error.into()))
+    async fn dial(&self, _: Channel) -> Result<BrowserConnection, ConnectorError> {
+        std::net::TcpStream::connect(self.0)
+            .map(BrowserConnection::local)
+            .map_err(|error| ConnectorError::Unavailable(error.into()))
     }
 
     async fn cdp_path(&self) -> Result<String, ConnectorError> {

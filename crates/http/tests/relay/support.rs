@@ -15,8 +15,8 @@ use casement_http::{
     ApiError,
     live_view::{Access, LiveView, PageDialogs, WholeDisplay},
     relay::{
-        BrowserConnector, Channel, ClientHandshake, CloseReason, ConnectorError, EndSender, Limits, Relay,
-        RelayObserver, SessionFiles, end_signal, prepare_connection,
+        BrowserConnection, BrowserConnector, BrowserStream, Channel, ClientHandshake, CloseReason, ConnectorError,
+        EndSender, Limits, Relay, RelayObserver, SessionFiles, end_signal, prepare_connection,
     },
     webdriver::{BidiRelay, ClassicRequest, forward},
 };
@@ -87,8 +87,10 @@ struct UpstreamConnector(SocketAddr);
 
 #[async_trait]
 impl BrowserConnector for UpstreamConnector {
-    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, ConnectorError> {
-        std::net::TcpStream::connect(self.0).map_err(|error| ConnectorError::Unavailable(Box::new(error)))
+    async fn dial(&self, _: Channel) -> Result<BrowserConnection, ConnectorError> {
+        std::net::TcpStream::connect(self.0)
+            .map(BrowserConnection::local)
+            .map_err(|error| ConnectorError::Unavailable(Box::new(error)))
     }
 
     async fn cdp_path(&self) -> Result<String, ConnectorError> {
@@ -205,6 +207,7 @@ async fn cdp(request: HttpRequest, payload: web::Payload, shared: web::Data<Shar
 async fn bidi(request: HttpRequest, payload: web::Payload, shared: web::Data<Shared>) -> HttpResponse {
     let relay = BidiRelay {
         webdriver_url: public_url(),
+        remote: None,
         end: shared.end.signal(),
         limits: shared.limits,
         files: Some(Arc::new(OnlyTemporary)),
@@ -213,7 +216,8 @@ async fn bidi(request: HttpRequest, payload: web::Payload, shared: web::Data<Sha
     };
     let upstream = UpstreamConnector(shared.upstream).dial(Channel::WebDriver).await.unwrap();
     if shared.has_small_buffer.load(Ordering::SeqCst) {
-        SockRef::from(&upstream).set_send_buffer_size(4096).unwrap();
+        let BrowserStream::Sandbox(stream) = &upstream.stream else { panic!("a remote stream") };
+        SockRef::from(stream).set_send_buffer_size(4096).unwrap();
     }
     relay.open(&ClientHandshake::read(&request).unwrap(), payload, upstream).await.unwrap_or_else(failed)
 }

@@ -3,11 +3,12 @@
 use casement_domain::fs::DOWNLOADS;
 use serde_json::{Value, json};
 
-use super::download_events;
+use super::{FilesLocation, download_events};
 use crate::relay::Channel;
 
 const SET_FILES_OF_CDP: &str = "DOM.setFileInputFiles";
 const SET_FILES_OF_BIDI: &str = "input.setFiles";
+const END_OF_BIDI: &str = "session.end";
 const SET_DOWNLOADS: &str = "Browser.setDownloadBehavior";
 const CANCEL_DOWNLOAD: &str = "Browser.cancelDownload";
 /// The name of the directory in which Playwright expects downloads on its own machine begins like this.
@@ -22,6 +23,7 @@ pub(super) fn words(channel: Channel) -> &'static [&'static str] {
     match channel {
         Channel::Cdp => &[SET_FILES_OF_CDP, SET_DOWNLOADS, CANCEL_DOWNLOAD],
         Channel::WebDriver => &[SET_FILES_OF_BIDI],
+        Channel::Bidi => &[SET_FILES_OF_BIDI, END_OF_BIDI],
     }
 }
 
@@ -34,6 +36,8 @@ pub(super) enum Command {
     PlaywrightDownloads(String),
     /// Cancels a download by its id of Chromium, in place of the marked one.
     CancelDownload(String),
+    /// Ends the WebDriver session of a remote browser, with the answer.
+    EndSession(String),
     /// Everything else, also a text that contains one of the words somewhere.
     Other,
 }
@@ -50,13 +54,14 @@ pub(super) struct SetFiles {
 
 impl Command {
     /// Parses a text message.
-    pub(super) fn parse(channel: Channel, text: &[u8]) -> Self {
+    pub(super) fn parse(channel: Channel, location: FilesLocation, text: &[u8]) -> Self {
         let Ok(message) = serde_json::from_slice::<Value>(text) else { return Self::Other };
         let found = match (channel, message["method"].as_str().unwrap_or_default()) {
-            (Channel::Cdp, SET_FILES_OF_CDP) | (Channel::WebDriver, SET_FILES_OF_BIDI) => {
+            (Channel::Cdp, SET_FILES_OF_CDP) | (Channel::WebDriver | Channel::Bidi, SET_FILES_OF_BIDI) => {
                 SetFiles::read(channel, &message).map(Self::SetFiles)
             }
-            (Channel::Cdp, SET_DOWNLOADS) => with_downloads_of_session(message).map(Self::PlaywrightDownloads),
+            (Channel::Cdp, SET_DOWNLOADS) => with_downloads_of(message, location).map(Self::PlaywrightDownloads),
+            (Channel::Bidi, END_OF_BIDI) => ended(&message).map(Self::EndSession),
             (Channel::Cdp, CANCEL_DOWNLOAD) => with_unmarked_download(message).map(Self::CancelDownload),
             _ => None,
         };
@@ -64,12 +69,27 @@ impl Command {
     }
 }
 
-/// Returns the command of a Playwright with the session's directory. Playwright reads the events of its root session only.
-fn with_downloads_of_session(mut message: Value) -> Option<String> {
+/// Returns the answer to the end of a session.
+fn ended(message: &Value) -> Option<String> {
+    let id = message.get("id").filter(|id| id.is_u64())?;
+    Some(json!({ "type": "success", "id": id, "result": {} }).to_string())
+}
+
+/// Returns the command of a Playwright with the session's directory, or that of a remote browser. Playwright reads the
+/// events of its root session only.
+fn with_downloads_of(mut message: Value, location: FilesLocation) -> Option<String> {
     let is_root = message.get("sessionId").is_none();
     let params = message.get_mut("params").filter(|params| is_root && is_playwright(params))?.as_object_mut()?;
-    params.insert("behavior".to_owned(), "allow".into());
-    params.insert("downloadPath".to_owned(), DOWNLOADS.into());
+    match location {
+        FilesLocation::Session => {
+            params.insert("behavior".to_owned(), "allow".into());
+            params.insert("downloadPath".to_owned(), DOWNLOADS.into());
+        }
+        FilesLocation::Remote => {
+            params.insert("behavior".to_owned(), "default".into());
+            params.remove("downloadPath");
+        }
+    }
     Some(message.to_string())
 }
 
@@ -95,13 +115,20 @@ impl SetFiles {
         Some(Self { channel, id, session, paths })
     }
 
-    /// Returns the error response because `path` does not exist in the session.
-    pub(super) fn refusal(&self, path: &str) -> String {
+    /// Returns the error response because `path` does not exist in the session, or was not uploaded to its
+    /// remote browser.
+    pub(super) fn refusal(&self, path: &str, location: FilesLocation) -> String {
         let shown: String = path.chars().take(MAX_SHOWN).collect();
-        let message = format!(
-            "the file {shown} does not exist in the session: upload it with POST /browsers/{{id}}/fs/upload and pass \
-             its path there"
-        );
+        let message = match location {
+            FilesLocation::Session => format!(
+                "the file {shown} does not exist in the session: upload it with POST /browsers/{{id}}/fs/upload and \
+                 pass its path there"
+            ),
+            FilesLocation::Remote => format!(
+                "the file {shown} was not uploaded to the machine of the remote browser: upload it with WebDriver's POST \
+                 /session/{{id}}/se/file and pass the path of the answer"
+            ),
+        };
         match self.channel {
             Channel::Cdp => {
                 let mut error = json!({ "id": self.id, "error": { "code": SERVER_ERROR, "message": message } });
@@ -110,7 +137,7 @@ impl SetFiles {
                 }
                 error.to_string()
             }
-            Channel::WebDriver => {
+            Channel::WebDriver | Channel::Bidi => {
                 let error = "unable to set file input";
                 json!({ "type": "error", "id": self.id, "error": error, "message": message }).to_string()
             }

@@ -5,13 +5,17 @@ use serde_json::json;
 use super::*;
 
 fn parse(channel: Channel, message: &Value) -> Command {
-    Command::parse(channel, message.to_string().as_bytes())
+    Command::parse(channel, FilesLocation::Session, message.to_string().as_bytes())
+}
+
+fn parse_remote(channel: Channel, message: &Value) -> Command {
+    Command::parse(channel, FilesLocation::Remote, message.to_string().as_bytes())
 }
 
 fn refusal(channel: Channel, message: &Value) -> Value {
     let Command::SetFiles(command) = parse(channel, message) else { panic!("a command that sets files") };
     assert_eq!(command.paths, ["/a", "C:\\b"]);
-    serde_json::from_str(&command.refusal("/a")).expect("JSON")
+    serde_json::from_str(&command.refusal("/a", FilesLocation::Session)).expect("JSON")
 }
 
 const TEXT: &str = "the file /a does not exist in the session: upload it with POST /browsers/{id}/fs/upload and pass its \
@@ -49,7 +53,8 @@ fn texts_that_only_contain_a_name_are_no_commands() {
     for message in others {
         assert_eq!(parse(Channel::Cdp, &message), Command::Other, "{message}");
     }
-    assert_eq!(Command::parse(Channel::Cdp, br#"{"method":"DOM.setFileInputFiles","#), Command::Other);
+    let half = br#"{"method":"DOM.setFileInputFiles","#;
+    assert_eq!(Command::parse(Channel::Cdp, FilesLocation::Session, half), Command::Other);
 }
 
 #[test]
@@ -69,4 +74,36 @@ fn playwrights_downloads_go_to_the_directory_of_the_session() {
     for other in [of("/tmp/downloads", "allowAndName"), of("/tmp/playwright-artifacts-1", "deny"), of_a_session] {
         assert_eq!(parse(Channel::Cdp, &other), Command::Other, "{other}");
     }
+}
+
+#[test]
+fn playwrights_downloads_of_a_remote_browser_go_where_its_server_wants_them() {
+    let directory = "/tmp/playwright-artifacts-Ab12";
+    let params = json!({ "behavior": "allowAndName", "downloadPath": directory, "eventsEnabled": true });
+    let message = json!({ "id": 3, "method": "Browser.setDownloadBehavior", "params": params });
+    let Command::PlaywrightDownloads(replaced) = parse_remote(Channel::Cdp, &message) else { panic!("{message}") };
+    let replaced: Value = serde_json::from_str(&replaced).expect("JSON");
+    assert_eq!(replaced["params"], json!({ "behavior": "default", "eventsEnabled": true }));
+}
+
+#[test]
+fn a_file_that_a_remote_browser_does_not_have_is_refused_with_the_way_that_works() {
+    let files = json!({ "files": ["/etc/passwd"] });
+    let message = json!({ "id": 8, "method": "input.setFiles", "params": files });
+    let Command::SetFiles(command) = parse_remote(Channel::Bidi, &message) else { panic!("{message}") };
+    let refusal = command.refusal("/etc/passwd", FilesLocation::Remote);
+    assert!(refusal.contains("unable to set file input") && refusal.contains("se/file"), "{refusal}");
+}
+
+#[test]
+fn only_the_end_of_a_remote_session_is_answered_here() {
+    let message = json!({ "id": 8, "method": "session.end", "params": {} });
+    let Command::EndSession(answer) = parse_remote(Channel::Bidi, &message) else { panic!("{message}") };
+    assert_eq!(
+        serde_json::from_str::<Value>(&answer).expect("JSON"),
+        json!({ "type": "success", "id": 8, "result": {} })
+    );
+    assert_eq!(parse(Channel::WebDriver, &message), Command::Other);
+    let within = json!({ "id": 8, "method": "script.evaluate", "params": { "expression": "session.end" } });
+    assert_eq!(parse_remote(Channel::Bidi, &within), Command::Other);
 }

@@ -7,6 +7,7 @@
 use bytes::{Bytes, BytesMut};
 use serde_json::Value;
 
+use super::FilesLocation;
 use crate::relay::wire::{self, Header};
 
 /// The beginning of the events, as Chromium serializes them.
@@ -15,6 +16,15 @@ const EVENT: &[u8] = br#"{"method":"Browser.download"#;
 const MAX_EVENT_BYTES: usize = 4 * 1024 * 1024;
 /// The beginning of a marked id. Node shows 128 characters of a refused path, of which the directory takes 30 to 80.
 const MARK: &str = "\0in the session below /home/casement/downloads: GET fs/read_file #";
+/// The same for a remote browser.
+const REMOTE_MARK: &str = "\0on the machine of the remote browser, which gives no files #";
+
+fn mark(location: FilesLocation) -> &'static str {
+    match location {
+        FilesLocation::Session => MARK,
+        FilesLocation::Remote => REMOTE_MARK,
+    }
+}
 
 /// What can be forwarded of a buffer.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,32 +81,32 @@ fn look(bytes: &[u8]) -> Look {
 }
 
 /// Takes the event at the beginning of `buffer`, and returns it with a marked id.
-pub(super) fn take_event(buffer: &mut BytesMut) -> Bytes {
+pub(super) fn take_event(buffer: &mut BytesMut, location: FilesLocation) -> Bytes {
     let payload = match wire::decode(buffer, u64::MAX) {
         Ok(Some(frame)) => frame.payload.freeze(),
         // Not a whole frame: it passes as it is.
         Ok(None) | Err(_) => return buffer.split().freeze(),
     };
-    match marked(&payload) {
+    match marked(&payload, location) {
         Some(event) => wire::encode(wire::TEXT, event.as_bytes(), None),
         None => wire::encode(wire::TEXT, &payload, None),
     }
 }
 
 /// Returns an event of the root session with a marked id.
-fn marked(event: &[u8]) -> Option<String> {
+fn marked(event: &[u8], location: FilesLocation) -> Option<String> {
     let mut event: Value = serde_json::from_slice(event).ok()?;
     if event.get("sessionId").is_some() {
         return None;
     }
     let guid = event.get_mut("params")?.get_mut("guid")?;
-    *guid = format!("{MARK}{}", guid.as_str()?).into();
+    *guid = format!("{}{}", mark(location), guid.as_str()?).into();
     Some(event.to_string())
 }
 
 /// Returns Chromium's id of a marked one.
 pub(super) fn unmarked(guid: &str) -> Option<&str> {
-    guid.strip_prefix(MARK)
+    guid.strip_prefix(MARK).or_else(|| guid.strip_prefix(REMOTE_MARK))
 }
 
 #[cfg(test)]

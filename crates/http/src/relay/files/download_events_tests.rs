@@ -21,7 +21,7 @@ fn received(bytes: &[u8], size: usize) -> Vec<String> {
         while !buffer.is_empty() {
             let taken = match cut(&buffer, tracker.rest_of_frame(&buffer)) {
                 Cut::Bytes(length) => buffer.split_to(length).freeze(),
-                Cut::Event => take_event(&mut buffer),
+                Cut::Event => take_event(&mut buffer, FilesLocation::Session),
                 Cut::Nothing => break,
             };
             assert!(!taken.is_empty());
@@ -63,8 +63,14 @@ fn ids_of_download_events_are_marked_and_all_other_frames_pass_unchanged() {
 
 #[test]
 fn a_marked_id_is_no_path_and_names_the_way_that_works() {
-    let marked: Value = serde_json::from_str(&marked(event("a-b").as_bytes()).expect("an event")).expect("JSON");
-    let guid = marked["params"]["guid"].as_str().expect("a guid");
+    let guid = |location| {
+        let event = marked(event("a-b").as_bytes(), location).expect("an event");
+        let event: Value = serde_json::from_str(&event).expect("JSON");
+        event["params"]["guid"].as_str().expect("a guid").to_owned()
+    };
+    let remote = guid(FilesLocation::Remote);
+    assert!(remote.starts_with('\0') && unmarked(&remote) == Some("a-b"), "{remote}");
+    let guid = guid(FilesLocation::Session);
     assert!(guid.starts_with('\0') && guid.contains(casement_domain::fs::DOWNLOADS) && guid.contains("fs/read_file"));
     assert_eq!(unmarked("a-b"), None);
 }

@@ -2,7 +2,8 @@
 //!
 //! Paths in commands are those of the session, and a client on another machine usually means its own. Chromium accepts a
 //! path that does not exist, and the page gets an empty file. So the relay looks for the commands that name files, and
-//! refuses them if the session has no such file. Everything else passes as it is.
+//! refuses them if the session has no such file. The end of a WebDriver session of a remote browser is answered here too:
+//! it would end the browser there, and is a mere detachment here. Everything else passes as it is.
 
 mod command;
 mod download_events;
@@ -32,6 +33,20 @@ pub trait SessionFiles: Send + Sync {
     /// Returns the first of `paths` at which the session has nothing, or nothing that its browser can reach; `None` if
     /// there is none, or if it cannot be found out now.
     async fn first_missing(&self, paths: Vec<String>) -> Option<String>;
+
+    /// Returns where the files are.
+    fn location(&self) -> FilesLocation {
+        FilesLocation::Session
+    }
+}
+
+/// The machine of the files that commands name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilesLocation {
+    /// The session's sandbox, whose files the API reads and writes.
+    Session,
+    /// The machine of a remote browser.
+    Remote,
 }
 
 /// The look at the commands of one client that name files.
@@ -44,6 +59,8 @@ pub(crate) struct FileCommands {
     /// The response to a refused command. Until it is sent, no further message of the client is handled.
     response: Option<Bytes>,
     marks_downloads: bool,
+    /// Whether the client ended its WebDriver session, which the server answered.
+    detached: bool,
 }
 
 /// A command whose paths are looked up. Until it is done, no further message of the client is handled.
@@ -63,6 +80,7 @@ impl FileCommands {
             check: None,
             response: None,
             marks_downloads: false,
+            detached: false,
         }
     }
 
@@ -74,7 +92,7 @@ impl FileCommands {
     /// Returns the next bytes for the browser; `None` if more bytes of the client are needed.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
-            if self.response.is_some() {
+            if self.response.is_some() || self.detached {
                 // The connection polls again when it has taken the response.
                 return Poll::Pending;
             }
@@ -82,7 +100,7 @@ impl FileCommands {
                 let missing = ready!(check.missing.as_mut().poll(cx));
                 match (self.check.take(), missing) {
                     (Some(check), Some(path)) => {
-                        let refusal = check.command.refusal(&path);
+                        let refusal = check.command.refusal(&path, self.files.location());
                         self.response = Some(wire::encode(wire::TEXT, refusal.as_bytes(), None));
                     }
                     (check, _) => return Poll::Ready(check.map(|check| check.raw)),
@@ -103,7 +121,7 @@ impl FileCommands {
 
     /// Returns the bytes for the browser, or begins a check.
     fn handle(&mut self, message: Message) -> Option<Bytes> {
-        match Command::parse(self.channel, &message.text) {
+        match Command::parse(self.channel, self.files.location(), &message.text) {
             Command::SetFiles(command) => {
                 let (files, paths) = (self.files.clone(), command.paths.clone());
                 let missing = Box::pin(async move { files.first_missing(paths).await });
@@ -114,9 +132,19 @@ impl FileCommands {
                 self.marks_downloads = true;
                 Some(message.replaced_by(&replacement))
             }
+            Command::EndSession(answer) => {
+                self.detached = true;
+                self.response = Some(wire::encode(wire::TEXT, answer.as_bytes(), None));
+                None
+            }
             Command::CancelDownload(replacement) => Some(message.replaced_by(&replacement)),
             Command::Other => Some(message.raw),
         }
+    }
+
+    /// Returns whether the client ended its WebDriver session, and has taken the answer.
+    pub(crate) fn has_detached(&self) -> bool {
+        self.detached && self.response.is_none()
     }
 
     /// Takes the next bytes for the client: a response of its own between two frames, or bytes of the browser from the
@@ -137,7 +165,7 @@ impl FileCommands {
         }
         match cut(buffer, rest) {
             Cut::Bytes(length) => Some(buffer.split_to(length).freeze()),
-            Cut::Event => Some(take_event(buffer)),
+            Cut::Event => Some(take_event(buffer, self.files.location())),
             Cut::Nothing => None,
         }
     }

@@ -16,7 +16,7 @@ use casement_domain::{
 };
 use casement_http::{
     Health, PoolStatus, PoolStatusSource, Readiness, SessionConnector,
-    relay::{BrowserConnector, Channel, ConnectorError},
+    relay::{BrowserConnection, BrowserConnector, Channel, ConnectorError},
 };
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use parking_lot::Mutex;
@@ -134,7 +134,7 @@ impl SessionConnector for FailingConnector {
 
 #[async_trait]
 impl BrowserConnector for FailingConnector {
-    async fn dial(&self, _: Channel) -> Result<std::net::TcpStream, ConnectorError> {
+    async fn dial(&self, _: Channel) -> Result<BrowserConnection, ConnectorError> {
         Err(ConnectorError::Unavailable("no browser".into()))
     }
 

@@ -1,6 +1,7 @@
 //! A server with mocked ports, and a client that sends exactly the given bytes.
 
 mod fakes;
+mod grid;
 mod keys;
 mod ports;
 mod reply;
@@ -21,6 +22,7 @@ use tokio::{
 use self::reply::is_complete;
 pub(super) use self::{
     fakes::{ARCHIVE, MemorySignIns, Trail},
+    grid::{FakeGrid, GRID_HOST, GRID_SECRET, GRID_SESSION},
     keys::{Key, default_keys, keys_after, keys_with_policy, other_project, projects},
     ports::Ports,
     reply::{Reply, request},
