@@ -32,10 +32,10 @@ use super::infrastructure::Infrastructure;
 use super::sessions::SessionServices;
 use crate::apps::{AppServices, Apps};
 use crate::audit_export::AuditExport;
-use crate::browser_connector::{EngineConnector, NodeHealth};
 use crate::call_traces::CallTraces;
 use crate::data_dir::DataDir;
 use crate::jobs::{AuthChanges, PoolGauges};
+use crate::node_health::NodeHealth;
 use crate::settings::ServeSettings;
 use crate::store::Store;
 use crate::system::System;
@@ -189,7 +189,7 @@ impl UseCases {
             sign_ins: SignIns::new(rows.sign_ins.clone(), system.clone(), system.clone()),
             tokens: shared_secret::session_tokens(&infrastructure.shared_secret, data_dir)?,
             denied_requests: Arc::new(infrastructure.sandbox_egress.denied()),
-            session_connector: Arc::new(EngineConnector(engine.clone())),
+            session_connector: Arc::new(infrastructure.engines.clone()),
             connections: services.connections.clone(),
             tracing: self.traces_calls.then(|| Arc::new(CallTraces) as Arc<dyn CallTracing>),
             health: Arc::new(NodeHealth {
