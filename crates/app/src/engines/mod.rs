@@ -4,6 +4,7 @@
 //! socket that leads out of it is the CDP of its session.
 
 mod connector;
+mod files;
 mod grids;
 mod sockets;
 mod sweep;
@@ -22,6 +23,7 @@ use casement_webdriver::into_engine_error;
 use futures_util::{StreamExt as _, stream};
 use tracing::warn;
 
+pub(crate) use files::EngineFiles;
 pub(crate) use grids::Grids;
 use grids::RemoteBrowserSession;
 pub(crate) use sockets::RemoteSockets;

@@ -34,6 +34,7 @@ use crate::apps::{AppServices, Apps};
 use crate::audit_export::AuditExport;
 use crate::call_traces::CallTraces;
 use crate::data_dir::DataDir;
+use crate::engines::EngineFiles;
 use crate::jobs::{AuthChanges, PoolGauges};
 use crate::node_health::NodeHealth;
 use crate::settings::ServeSettings;
@@ -166,7 +167,7 @@ impl UseCases {
             nodes: Nodes::new(rows.nodes.clone()),
             own: infrastructure.own.clone(),
             trail: services.trail.clone(),
-            files: Files::new(machine.clone(), activity()),
+            files: Files::new(Arc::new(EngineFiles(infrastructure.engines.clone())), activity()),
             computers: Computers::new(machine.clone(), activity()),
             displays: machine.clone(),
             extensions: self.extensions.clone(),
