@@ -18,6 +18,7 @@ use casement_webdriver::{Connect, check};
 use crate::browser_policy::DeniedLog;
 use crate::data_dir;
 use crate::egress::SandboxEgress;
+use crate::engines::{Trial, try_each};
 use crate::settings::DoctorSettings;
 use crate::system::System;
 
@@ -95,6 +96,9 @@ async fn run_checks(settings: &DoctorSettings) -> anyhow::Result<Vec<Finding>> {
             browser(&engine).await,
             "CASEMENT_LOG=debug casement doctor shows how far it came",
         ));
+    }
+    for Trial { name, found, remedy } in try_each(settings.grids.servers()?).await {
+        findings.push(finding(&name, found, remedy));
     }
     Ok(findings)
 }

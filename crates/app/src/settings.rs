@@ -4,6 +4,7 @@ mod audit_export;
 mod blobs;
 mod browsers;
 mod cluster;
+mod grid;
 mod keys;
 mod node;
 mod serve;
@@ -21,6 +22,7 @@ pub(crate) use self::audit_export::AuditExportSettings;
 pub(crate) use self::blobs::{BlobSettings, BlobsCommand, MoveSettings, local_place};
 pub(crate) use self::browsers::machine_memory_mib;
 pub(crate) use self::cluster::ClusterSettings;
+pub(crate) use self::grid::{GridServer, GridSettings};
 pub(crate) use self::keys::KeysCommand;
 pub(crate) use self::node::NodeSettings;
 pub(crate) use self::serve::{AppSettings, BuildSettings, LimitSettings, ServeSettings, TelemetryUrls};
@@ -231,6 +233,8 @@ pub(crate) struct DoctorSettings {
     /// The folder of the script runner [default: beside the program]
     #[arg(long, value_name = "DIR", env = "CASEMENT_SCRIPT_RUNNER")]
     pub(crate) script_runner: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) grids: GridSettings,
 }
 
 /// The location of this installation's data.

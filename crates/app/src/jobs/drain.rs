@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_chromium::Engine;
 use casement_domain::browser::BrowserEngine as _;
 use casement_domain::node::{NodeState, Nodes, OwnState};
 use casement_domain::session::Sessions;
@@ -11,12 +10,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use super::{AppJobs, Job, NodeWaker, Spares, StateChanges};
+use crate::engines::BrowserEngines;
 
 pub(crate) struct Drain {
     pub(crate) own: OwnState,
     pub(crate) nodes: Nodes,
     pub(crate) sessions: Sessions,
-    pub(crate) engine: Engine,
+    pub(crate) engine: BrowserEngines,
     pub(crate) spares: Spares,
     pub(crate) apps: AppJobs,
     pub(crate) waker: NodeWaker,

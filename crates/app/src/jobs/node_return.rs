@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use casement_chromium::Engine;
 use casement_domain::browser::BrowserEngine as _;
 use casement_domain::node::{Node, NodeRepository, NodeState, Nodes, OwnState};
 use casement_domain::session::Sessions;
@@ -12,6 +11,7 @@ use futures_util::{StreamExt as _, stream};
 use tracing::{info, warn};
 
 use super::Spares;
+use crate::engines::BrowserEngines;
 use crate::local_waiters::LocalWaiters;
 use crate::system::System;
 
@@ -26,7 +26,7 @@ pub(crate) struct NodeReturn {
     /// The node among others; `None`: it is alone.
     pub(crate) cluster: Option<Cluster>,
     pub(crate) sessions: Sessions,
-    pub(crate) engine: Engine,
+    pub(crate) engines: BrowserEngines,
     pub(crate) spares: Spares,
     pub(crate) local_waiters: LocalWaiters,
 }
@@ -43,11 +43,11 @@ impl NodeReturn {
         self.sessions.drop_ended().await?;
         // They have no row, so they cannot be distinguished from the browsers of ended sessions.
         self.spares.clear();
-        let alive = self.engine.find_running().await?;
+        let alive = self.engines.sandboxes().find_running().await?;
         let retained = self.sessions.adopt(&alive).await?;
         let strangers: Vec<_> = alive.into_iter().filter(|browser| !retained.contains(browser)).collect();
         info!(%epoch, browsers = retained.len(), ended = strangers.len(), "this node serves again");
-        tokio::spawn(end_each(self.engine.clone(), strangers));
+        tokio::spawn(end_each(self.engines.clone(), strangers));
         if let Some(cluster) = &self.cluster {
             cluster.begin_run(epoch);
         }
@@ -59,10 +59,10 @@ impl NodeReturn {
     }
 }
 
-async fn end_each(engine: Engine, browsers: Vec<BrowserId>) {
+async fn end_each(engines: BrowserEngines, browsers: Vec<BrowserId>) {
     let ends = stream::iter(browsers).for_each_concurrent(ENDS_AT_ONCE, async |browser| {
         // The engine tries again by itself.
-        if let Err(error) = engine.end(browser).await {
+        if let Err(error) = engines.end(browser).await {
             warn!(%browser, %error, "cannot end a browser of a lost session");
         }
     });

@@ -18,12 +18,13 @@ use super::infrastructure::Infrastructure;
 use super::sessions::SessionServices;
 use super::use_cases::UseCases;
 use crate::apps::ChangeFeed;
+use crate::engines::GridSweep;
 use crate::jobs::{
     AppJobs, AuditCompleteness, AuditExportJob, AuditRetention, AuthNotifications, BlobWatch, BrowserCleanup,
     BrowserEvents, ChangeHandler, DiskJob, Drain, ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks,
-    LoginFlows, LoginRetention, LostNodes, MetricsUpkeep, NodeReturn, PoolFillJob, PoolMetrics, ProfileCleanup,
-    ProxyChecks, Reconcile, ReplayCleanup, SpareFilling, StartSlots, TelemetryRetention, TelemetryTakeover,
-    TicketNotifications, UncertainWrites, spawn,
+    LoginFlows, LoginRetention, LostBrowsers, LostNodes, MetricsUpkeep, NodeReturn, PoolFillJob, PoolMetrics,
+    ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup, SpareFilling, StartSlots, TelemetryRetention,
+    TelemetryTakeover, TicketNotifications, UncertainWrites, spawn,
 };
 use crate::proxies;
 use crate::settings::ServeSettings;
@@ -107,7 +108,7 @@ impl Jobs<'_> {
     }
 
     fn heartbeat(&self, stop: CancellationToken) {
-        let Infrastructure { own, description, cluster, rows, engine, .. } = self.infrastructure;
+        let Infrastructure { own, description, cluster, rows, engines, .. } = self.infrastructure;
         let SessionServices { sessions, spares, local_waiters, node_waker, .. } = self.services;
         let (own, nodes, waker) = (own.clone(), rows.nodes.clone(), node_waker.clone());
         let node_return = NodeReturn {
@@ -116,7 +117,7 @@ impl Jobs<'_> {
             nodes: nodes.clone(),
             cluster: cluster.clone(),
             sessions: sessions.clone(),
-            engine: engine.clone(),
+            engines: engines.clone(),
             spares: spares.clone(),
             local_waiters: local_waiters.clone(),
         };
@@ -124,13 +125,13 @@ impl Jobs<'_> {
     }
 
     fn drain(&self, apps: AppJobs) {
-        let Infrastructure { own, rows, engine, .. } = self.infrastructure;
+        let Infrastructure { own, rows, engines, .. } = self.infrastructure;
         let SessionServices { sessions, spares, node_waker, .. } = self.services;
         self.start(Drain {
             own: own.clone(),
             nodes: Nodes::new(rows.nodes.clone()),
             sessions: sessions.clone(),
-            engine: engine.clone(),
+            engine: engines.clone(),
             spares: spares.clone(),
             apps,
             waker: node_waker.clone(),
@@ -211,6 +212,11 @@ impl Jobs<'_> {
             figures: self.services.figures.clone(),
             checked_pools,
         });
+        let grids = self.infrastructure.engines.grids();
+        for engine in grids.all() {
+            self.start(LostBrowsers { engine: engine.clone(), sessions: sessions.clone() });
+        }
+        self.start(GridSweep { grids: grids.clone() });
         let own = self.infrastructure.own.clone();
         self.start(SpareFilling { own, spares, engine: port.clone(), slots });
     }

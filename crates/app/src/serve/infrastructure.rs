@@ -30,6 +30,7 @@ use crate::cluster_node::ClusterListener;
 use crate::data_dir::DataDir;
 use crate::disk::DiskWatch;
 use crate::egress::SandboxEgress;
+use crate::engines::{BrowserEngines, Grids, RemoteSockets};
 use crate::settings::{NodeSettings, ServeSettings, TelemetryUrls, machine_memory_mib};
 use crate::store::Store;
 use crate::system::System;
@@ -55,7 +56,10 @@ pub(super) struct Infrastructure {
     pub(super) sandbox_egress: Arc<SandboxEgress>,
     pub(super) upstreams: Arc<ProxyGateways>,
     pub(super) routing: ProxyRouting,
+    /// The engine of the sandboxes.
     pub(super) engine: Engine,
+    /// All engines.
+    pub(super) engines: BrowserEngines,
     pub(super) blobs: Arc<dyn BlobStore>,
     pub(super) blob_store: Blobs,
     /// The mark of the blob store; `None` if the store does not respond.
@@ -102,7 +106,9 @@ impl Infrastructure {
         let sealer = Arc::new(keys.clone());
         let routing = ProxyRouting::new(rows.proxies.clone(), sealer, sandbox_egress.clone(), upstreams.clone())
             .with_lent_hosts(settings.egress_lend.iter().cloned().collect());
+        let grids = Grids::new(settings.grids.servers()?, node)?;
         let engine = engine(settings, data_dir, sandbox_egress.clone()).await?;
+        let engine = engine.with_remote(Arc::new(RemoteSockets::new(grids.clone())));
         let blobs = blob_store.port();
         let engine = engine.with_extensions(extensions::source(rows.extensions.clone(), blobs.clone()));
         let profiles = profiles::versions(rows.profiles.clone(), blobs.clone(), &keys);
@@ -128,6 +134,7 @@ impl Infrastructure {
             sandbox_egress,
             upstreams,
             routing,
+            engines: BrowserEngines::new(engine.clone(), grids),
             engine,
             blobs,
             blob_store,
@@ -148,8 +155,10 @@ impl Infrastructure {
     pub(super) async fn adopt_browsers(&self, sessions: &Sessions) -> anyhow::Result<()> {
         proxies::restore(&self.routing, &*self.rows.browsers, self.node).await?;
         let alive = self.engine.find_running().await?;
+        self.engines.continue_remote_sessions();
         self.rows.wait_queue.clear(self.node, System.now()).await?;
         let adopted = sessions.adopt(&alive).await?;
+        self.engines.end_remote_sessions_but(&adopted);
         let ended = self.engine.sweep(&adopted).await.unwrap_or_else(|error| {
             // A browser that cannot be ended must not prevent the start.
             warn!(%error, "cannot end some browsers of the previous run");

@@ -78,7 +78,7 @@ impl SessionServices {
         settings: &ServeSettings,
         traces: Option<RecordedTraces>,
     ) -> anyhow::Result<(Self, Writers)> {
-        let Infrastructure { node, rows, engine, .. } = infrastructure;
+        let Infrastructure { node, rows, engine, engines, .. } = infrastructure;
         let run = NodeRun { node: *node, run: NodeRunId::mint(&System) };
         let (trail, trail_writer) = BatchedAuditTrail::start(rows.audit.clone(), Arc::new(System), run);
         let trail = Arc::new(trail);
@@ -89,7 +89,7 @@ impl SessionServices {
         let (waker, local_waiters, pending_cleanup) =
             (PoolWaker::default(), LocalWaiters::default(), CleanupSignal::default());
         let system = Arc::new(System);
-        let port: Arc<dyn BrowserEngine> = Arc::new(MeteredEngine(engine.clone()));
+        let port: Arc<dyn BrowserEngine> = Arc::new(MeteredEngine(engines.clone()));
         let stop = CancellationToken::new();
         let collector = collector(settings, *node)?;
         let (exporter, export) = collector.as_ref().map(OtlpExporter::start).transpose().context(COLLECTOR)?.unzip();

@@ -46,7 +46,7 @@ impl Running {
             StopOrder::KeepSessions => {
                 // No other process adopts spares.
                 for browser in services.spares.clear() {
-                    let _ = BrowserEngine::end(&infrastructure.engine, browser).await;
+                    let _ = BrowserEngine::end(&infrastructure.engines, browser).await;
                 }
                 report_running_sessions(&infrastructure).await;
             }
@@ -91,6 +91,7 @@ async fn end_browsers(infrastructure: &Infrastructure) {
             return warn!(%error, "cannot list the data that is still to be saved; the next start ends all browsers");
         }
     };
+    infrastructure.engines.end_remote_but(&unsaved).await;
     if let Err(error) = infrastructure.engine.end_all_but(&unsaved).await {
         warn!(%error, "not all browsers could be ended; the next start ends what is left");
     }

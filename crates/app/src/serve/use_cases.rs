@@ -32,10 +32,11 @@ use super::infrastructure::Infrastructure;
 use super::sessions::SessionServices;
 use crate::apps::{AppServices, Apps};
 use crate::audit_export::AuditExport;
-use crate::browser_connector::{EngineConnector, NodeHealth};
 use crate::call_traces::CallTraces;
 use crate::data_dir::DataDir;
+use crate::engines::EngineFiles;
 use crate::jobs::{AuthChanges, PoolGauges};
+use crate::node_health::NodeHealth;
 use crate::settings::ServeSettings;
 use crate::store::Store;
 use crate::system::System;
@@ -166,7 +167,7 @@ impl UseCases {
             nodes: Nodes::new(rows.nodes.clone()),
             own: infrastructure.own.clone(),
             trail: services.trail.clone(),
-            files: Files::new(machine.clone(), activity()),
+            files: Files::new(Arc::new(EngineFiles(infrastructure.engines.clone())), activity()),
             computers: Computers::new(machine.clone(), activity()),
             displays: machine.clone(),
             extensions: self.extensions.clone(),
@@ -189,7 +190,7 @@ impl UseCases {
             sign_ins: SignIns::new(rows.sign_ins.clone(), system.clone(), system.clone()),
             tokens: shared_secret::session_tokens(&infrastructure.shared_secret, data_dir)?,
             denied_requests: Arc::new(infrastructure.sandbox_egress.denied()),
-            session_connector: Arc::new(EngineConnector(engine.clone())),
+            session_connector: Arc::new(infrastructure.engines.clone()),
             connections: services.connections.clone(),
             tracing: self.traces_calls.then(|| Arc::new(CallTraces) as Arc<dyn CallTracing>),
             health: Arc::new(NodeHealth {

@@ -26,6 +26,7 @@ use super::audit_export::AuditExportSettings;
 use super::blobs::BlobSettings;
 use super::browsers::BrowserSettings;
 use super::cluster::ClusterSettings;
+use super::grid::GridSettings;
 use super::node::NodeSettings;
 use super::values::{
     host_and_port, host_name, listen_address, named_file, plain_url, public_url, ratio, registry_url, trusted_proxy,
@@ -187,6 +188,8 @@ pub(crate) struct ServeSettings {
     pub(crate) node: NodeSettings,
     #[command(flatten)]
     pub(crate) browsers: BrowserSettings,
+    #[command(flatten)]
+    pub(crate) grids: GridSettings,
     /// The folder of the script runner, with Node and Playwright [default: ../runner or ../lib/casement/runner beside
     /// the program]
     #[arg(long, value_name = "DIR", env = "CASEMENT_SCRIPT_RUNNER")]

@@ -1,59 +1,14 @@
-//! Connections to browsers, and the server's health, for the HTTP crate.
-
-use std::sync::Arc;
+//! The health of this node.
 
 use async_trait::async_trait;
-use casement_agent_protocol::Channel as AgentChannel;
 use casement_blobs::Blobs;
-use casement_chromium::Engine;
-use casement_domain::BrowserId;
-use casement_domain::browser::EngineError;
 use casement_domain::node::{NodeState, OwnState};
 use casement_domain::storage::DiskSpace as _;
-use casement_http::relay::{BrowserConnection, BrowserConnector, Channel, ConnectorError};
-use casement_http::{Health, Readiness, SessionConnector};
+use casement_http::{Health, Readiness};
 use casement_postgres::Database;
 
 use crate::disk::DiskWatch;
 use crate::jobs::Spares;
-
-/// Connects to the browsers of this node.
-pub(crate) struct EngineConnector(pub(crate) Engine);
-
-impl SessionConnector for EngineConnector {
-    fn connector(&self, browser: BrowserId) -> Arc<dyn BrowserConnector> {
-        Arc::new(BrowserDial { engine: self.0.clone(), browser })
-    }
-}
-
-struct BrowserDial {
-    engine: Engine,
-    browser: BrowserId,
-}
-
-#[async_trait]
-impl BrowserConnector for BrowserDial {
-    async fn dial(&self, channel: Channel) -> Result<BrowserConnection, ConnectorError> {
-        let channel = match channel {
-            Channel::Cdp => AgentChannel::Cdp,
-            Channel::WebDriver => AgentChannel::WebDriver,
-            // Only remote browsers have it.
-            Channel::Bidi => return Err(ConnectorError::Unavailable("a local browser has no BiDi endpoint".into())),
-        };
-        self.engine.dial(self.browser, channel).await.map(BrowserConnection::local).map_err(dial_error)
-    }
-
-    async fn cdp_path(&self) -> Result<String, ConnectorError> {
-        self.engine.cdp_path(self.browser).await.map_err(dial_error)
-    }
-}
-
-fn dial_error(error: EngineError) -> ConnectorError {
-    match error {
-        EngineError::NotRunning(_) => ConnectorError::Ended,
-        other => ConnectorError::Unavailable(Box::new(other)),
-    }
-}
 
 /// The readiness message of a nearly full disk.
 const DISK_IS_LOW: &str = "the disk is nearly full: telemetry, logs of apps and recordings are not stored";
