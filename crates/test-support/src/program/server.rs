@@ -454,7 +454,7 @@ pub fn program() -> PathBuf {
 
 /// Reserves a port of an address for as long as the socket exists, also while the server does not run. Nothing listens
 /// on the socket itself, and `SO_REUSEADDR` lets the server listen on the same address.
-fn port_at(ip: IpAddr) -> anyhow::Result<(TcpSocket, SocketAddr)> {
+pub(super) fn port_at(ip: IpAddr) -> anyhow::Result<(TcpSocket, SocketAddr)> {
     let socket = if ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
     socket.bind(SocketAddr::new(ip, 0)).with_context(|| format!("no port at {ip}"))?;
