@@ -18,6 +18,7 @@ mod cdp;
 mod clients;
 mod cluster;
 mod cluster_template;
+mod engine;
 mod grid;
 pub mod http;
 mod leftovers;

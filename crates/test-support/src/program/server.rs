@@ -25,7 +25,7 @@ use super::leftovers::{Process, processes_of, remains_in};
 use super::options::{Options, Place, StoreConnection, write_master_key};
 use super::session::Session;
 use super::watchdog::Watchdog;
-use super::{peers, until};
+use super::{engine, peers, until};
 
 /// The timeout until the line on standard output: a database cluster is created, and other tests may start browsers at
 /// the same time.
@@ -66,7 +66,7 @@ impl Server {
     /// Starts a server with an empty directory and waits until it is ready.
     pub fn start(options: Options) -> anyhow::Result<Self> {
         match peers::count(&options) {
-            0 => Self::start_with(options, Watchdog::start),
+            0 => Self::start_with(engine::chosen(options)?, Watchdog::start),
             peers => {
                 let mut server = Self::start_with(peers::entrance(options)?, Watchdog::guard)?;
                 for _ in 0..peers {
