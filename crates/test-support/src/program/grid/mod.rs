@@ -113,6 +113,11 @@ impl Grid {
         Ok(grid)
     }
 
+    /// Returns the address of the hub.
+    pub fn address(&self) -> SocketAddr {
+        self.hub.address
+    }
+
     /// Returns the URL of the Grid, without credentials.
     pub fn url(&self) -> String {
         format!("http://{}", self.hub.address)
