@@ -83,6 +83,11 @@ pub(crate) const TEST: &[Need] = &[
     need("tinyproxy, an HTTP proxy", "tinyproxy-bin", Check::Program("tinyproxy")),
     need("keepassxc-cli, which makes KeePass databases", "keepassxc", Check::Program("keepassxc-cli")),
     need("jq, with which the guides read JSON", "jq", Check::Program("jq")),
+    need(
+        "Java 17 or later, which runs a Selenium Grid",
+        "default-jre-headless",
+        Check::Since(&["java", "--version"], 17),
+    ),
     need("dante, a SOCKS proxy", "dante-server", Check::AnyPath(&["/usr/sbin/danted"])),
     need(
         "libfaketime, which sets the clock that a program sees",

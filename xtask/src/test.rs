@@ -1,10 +1,12 @@
 //! `cargo xtask test`: runs all tests, also on a fresh machine.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::{self, available_parallelism};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::{client_methods, clients, packages, reverse_proxies, script_runner, step, workspace};
 
@@ -17,12 +19,16 @@ pub(crate) struct Options {
     /// that has the session
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=9))]
     nodes: Option<u8>,
+    /// Only the tests that drive sessions, with the browsers of a Selenium Grid, which this starts; those that need what it
+    /// lacks are left out
+    #[arg(long, conflicts_with = "nodes")]
+    grid: bool,
     /// Only the tests whose name contains one of these
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
     /// Tests that do not run.
     #[arg(skip)]
-    skipped: &'static [&'static str],
+    skipped: Vec<String>,
     /// Variables of the tests.
     #[arg(skip)]
     variables: Vec<(&'static str, String)>,
@@ -81,8 +87,9 @@ impl Options {
         Self {
             package: vec![package.to_owned()],
             nodes: None,
+            grid: false,
             filter,
-            skipped: &[],
+            skipped: Vec::new(),
             variables: Vec::new(),
             shown: false,
         }
@@ -95,17 +102,37 @@ impl Options {
 
     /// The tests that drive sessions, or those of them that the filters name, with several servers.
     fn of_nodes(&self, nodes: u8) -> Self {
+        let skipped = OF_ONE_HOST.iter().map(|&test| test.to_owned()).collect();
+        self.driving(("CASEMENT_TEST_NODES", nodes.to_string()), skipped)
+    }
+
+    /// The same tests with the browsers of a Grid, without those that need what it lacks.
+    fn of_grid(&self) -> Result<Self> {
+        let skipped = lacking()?.into_values().flatten().collect();
+        Ok(self.driving(("CASEMENT_TEST_ENGINE", "grid".to_owned()), skipped))
+    }
+
+    fn driving(&self, variable: (&'static str, String), skipped: Vec<String>) -> Self {
         let is_wanted =
             |module: &str| self.filter.is_empty() || self.filter.iter().any(|part| module.contains(part.as_str()));
         let filter: Vec<&str> = DRIVING.iter().copied().filter(|module| is_wanted(module)).collect();
-        let variables = vec![("CASEMENT_TEST_NODES", nodes.to_string())];
-        Self { variables, skipped: OF_ONE_HOST, ..Self::of("casement", &filter) }
+        Self { variables: vec![variable], skipped, ..Self::of("casement", &filter) }
     }
 }
 
+/// Reads which tests and modules need what a Grid lacks, by the capability.
+fn lacking() -> Result<BTreeMap<String, Vec<String>>> {
+    let path = workspace::root().join("crates/app/tests/lacking.toml");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    toml::from_str(&text).with_context(|| format!("{} is not as expected", path.display()))
+}
+
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if let Some(nodes) = options.nodes {
-        let options = options.of_nodes(nodes);
+    let of_switch = match options.nodes {
+        Some(nodes) => Some(options.of_nodes(nodes)),
+        None => options.grid.then(|| options.of_grid()).transpose()?,
+    };
+    if let Some(options) = of_switch {
         ensure!(!options.filter.is_empty(), "these tests drive no sessions; those that do: {}", DRIVING.join(" "));
         return run_recording(&options, None);
     }
@@ -129,7 +156,7 @@ pub(crate) fn run_recording(options: &Options, folder: Option<&Path>) -> Result<
     built?;
     let mut cargo = cargo_test(options);
     cargo.arg("--").args(&options.filter);
-    cargo.args(options.skipped.iter().flat_map(|test| ["--skip", test]));
+    cargo.args(options.skipped.iter().flat_map(|test| ["--skip", test.as_str()]));
     if options.shown {
         cargo.arg("--nocapture");
     }
@@ -181,8 +208,16 @@ fn threads() -> usize {
 mod tests {
     use std::fs;
 
-    use super::{DRIVING, OF_ONE_HOST};
+    use super::{DRIVING, OF_ONE_HOST, lacking};
     use crate::workspace;
+
+    /// Fails unless the module of the end-to-end tests exists, and the test, if a name is given.
+    fn assert_exists(name: &str) {
+        let (module, test) = name.trim_start_matches("all::").split_once("::").expect("a module and a test");
+        let path = workspace::root().join(format!("crates/app/tests/all/{module}.rs"));
+        let text = fs::read_to_string(path).unwrap_or_else(|_| panic!("there is no module {module}"));
+        assert!(test.is_empty() || text.contains(&format!("\nfn {test}(")), "there is no test {name}");
+    }
 
     #[test]
     fn the_tests_that_drive_sessions_exist() {
@@ -191,11 +226,14 @@ mod tests {
             let name = module.trim_start_matches("all::").trim_end_matches("::");
             assert!(all.contains(&format!("    mod {name};\n")), "there is no module {name}");
         }
-        for test in OF_ONE_HOST {
-            let (module, name) = test.trim_start_matches("all::").split_once("::").expect("a module and a test");
-            let path = workspace::root().join(format!("crates/app/tests/all/{module}.rs"));
-            let module = fs::read_to_string(path).expect("a module of tests");
-            assert!(module.contains(&format!("\nfn {name}(")), "there is no test {test}");
+        OF_ONE_HOST.iter().for_each(|test| assert_exists(test));
+    }
+
+    #[test]
+    fn a_test_that_is_left_out_with_a_grid_exists_and_would_run() {
+        for name in lacking().expect("the list").into_values().flatten() {
+            assert_exists(&name);
+            assert!(DRIVING.iter().any(|module| name.starts_with(module)), "{name} does not run with a Grid at all");
         }
     }
 }

@@ -35,6 +35,8 @@ mod all {
     mod file_attacks;
     mod files;
     mod floods;
+    mod grid;
+    mod grid_faults;
     mod half_open;
     mod host;
     mod hosted_login;

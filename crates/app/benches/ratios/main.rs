@@ -10,6 +10,7 @@ mod cold;
 mod commits;
 mod computer;
 mod files;
+mod grid;
 mod hop;
 mod machine;
 mod memory;
@@ -42,6 +43,7 @@ const PARTS: &[Part] = &[
     ("waiters", waiters::measure),
     ("hop", hop::measure),
     ("nodes", nodes::measure),
+    ("grid", grid::measure),
     ("computer", computer::measure),
     ("scripts", scripts::measure),
     ("files", files::measure),

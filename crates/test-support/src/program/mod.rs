@@ -9,6 +9,7 @@
 //! - [`http`]: one request and one response, with all bytes visible. `Server` has short forms that use its key.
 //! - [`Cdp`]: a blocking DevTools client.
 //! - [`Clients`]: runs scripts with the public JavaScript and Python clients, with a timeout.
+//! - [`Grid`]: a third-party Selenium Grid of a hub and nodes.
 //! - [`ObjectStore`]: a third-party S3-compatible store.
 //! - [`Tinyproxy`]: a third-party proxy.
 //! - [`until`]: waits for a condition. Nothing sleeps for a fixed time.
@@ -17,6 +18,8 @@ mod cdp;
 mod clients;
 mod cluster;
 mod cluster_template;
+mod engine;
+mod grid;
 pub mod http;
 mod leftovers;
 mod object_store;
@@ -39,6 +42,7 @@ pub use self::clients::{Clients, Script, repository};
 pub use self::cluster::{
     AnsweredChange, Cluster, ClusterOptions, Database, Fault, Load, Numbers, QUEUE_LOG, QueueOrder, Report,
 };
+pub use self::grid::{Grid, GridOptions, GridSession};
 pub use self::leftovers::{Process, claims_below, control_groups, processes_of, remains_of};
 pub use self::object_store::ObjectStore;
 pub use self::options::{Options, Place, StoreConnection};

@@ -25,7 +25,7 @@ use super::leftovers::{Process, processes_of, remains_in};
 use super::options::{Options, Place, StoreConnection, write_master_key};
 use super::session::Session;
 use super::watchdog::Watchdog;
-use super::{peers, until};
+use super::{engine, peers, until};
 
 /// The timeout until the line on standard output: a database cluster is created, and other tests may start browsers at
 /// the same time.
@@ -66,7 +66,7 @@ impl Server {
     /// Starts a server with an empty directory and waits until it is ready.
     pub fn start(options: Options) -> anyhow::Result<Self> {
         match peers::count(&options) {
-            0 => Self::start_with(options, Watchdog::start),
+            0 => Self::start_with(engine::chosen(options)?, Watchdog::start),
             peers => {
                 let mut server = Self::start_with(peers::entrance(options)?, Watchdog::guard)?;
                 for _ in 0..peers {
@@ -454,7 +454,7 @@ pub fn program() -> PathBuf {
 
 /// Reserves a port of an address for as long as the socket exists, also while the server does not run. Nothing listens
 /// on the socket itself, and `SO_REUSEADDR` lets the server listen on the same address.
-fn port_at(ip: IpAddr) -> anyhow::Result<(TcpSocket, SocketAddr)> {
+pub(super) fn port_at(ip: IpAddr) -> anyhow::Result<(TcpSocket, SocketAddr)> {
     let socket = if ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
     socket.bind(SocketAddr::new(ip, 0)).with_context(|| format!("no port at {ip}"))?;

@@ -1,0 +1,95 @@
+//! Measures browsers of a Selenium Grid through Casement, against the same Grid without it.
+
+use std::net::TcpStream;
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use casement_test_support::program::{Grid, GridOptions, Options, Server};
+use serde_json::json;
+
+use crate::client::{Client, first_answer};
+use crate::machine::quiet;
+use crate::relay::PathClient;
+use crate::samples::Samples;
+use crate::table::{Row, Table, ms};
+
+const POOL: &str = "bench";
+/// The size of the pool, and the number of sessions that are measured in each round.
+const SIZE: usize = 3;
+const ROUNDS: usize = 5;
+const ROUND_TRIPS: usize = 2000;
+
+pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
+    let grid = Grid::start(GridOptions { max_sessions_per_node: 4, ..GridOptions::default() })?;
+    let flags = ["--grid-url", &grid.url(), "--no-local-engine"].map(str::to_owned).to_vec();
+    let server = Server::start(Options { flags, ..Options::default() })?;
+    starts(&grid, &server, table)?;
+    server.send("DELETE", &format!("/browser_pools/{POOL}"), Some(&json!({ "force": true })))?.expect(204)?;
+    grid.until_sessions(0)?;
+    round_trips(&grid, &server, table)
+}
+
+/// Measures the time until a browser of a warm pool answers, and until the Grid has started one.
+fn starts(grid: &Grid, server: &Server, table: &mut Table) -> anyhow::Result<()> {
+    let pool = json!({ "name": POOL, "size": SIZE, "headless": true, "fill_rate_per_minute": 100 });
+    server.post("/browser_pools", &pool)?.expect(201)?;
+    let (mut ours, mut theirs) = (Samples::default(), Samples::default());
+    for _ in 0..ROUNDS {
+        server.until_available(POOL, SIZE as u64)?;
+        quiet();
+        let mut client = Client::of(server)?;
+        let mut leased = Vec::new();
+        for _ in 0..SIZE {
+            let began = Instant::now();
+            let session = client.acquire(POOL)?;
+            first_answer(&session)?;
+            ours.add(began.elapsed());
+            leased.push(session);
+        }
+        for session in &leased {
+            server.release(POOL, session)?;
+        }
+        // The pool fills again before, so that both do not start browsers at the same time.
+        server.until_available(POOL, SIZE as u64)?;
+        quiet();
+        for _ in 0..SIZE {
+            let id = theirs.time(|| grid.new_session())?;
+            grid.end_session(&id)?;
+        }
+    }
+    let (warm, cold) = (ours.p50(), theirs.p50());
+    table.add(
+        Row::new(
+            format!("acquire from a warm pool on a Grid, first answer of the page, p50 of {}", ours.count()),
+            ms(warm),
+        )
+        .against(format!("POST /session of the Grid alone, {}", ms(cold)), warm / cold),
+    );
+    Ok(())
+}
+
+/// Measures a command to the page through Casement, and at the Grid's own address of the same browser.
+fn round_trips(grid: &Grid, server: &Server, table: &mut Table) -> anyhow::Result<()> {
+    let session = Client::of(server)?.create()?;
+    let sessions = grid.sessions()?;
+    ensure!(sessions.len() == 1, "the Grid has other sessions: {sessions:?}");
+    let id = &sessions.first().context("no session")?.id;
+    let url = grid.url().replacen("http", "ws", 1) + &format!("/session/{id}/se/cdp");
+    let to_hub = TcpStream::connect(grid.address())?;
+    let mut straight = PathClient::open(to_hub, &url)?;
+    let mut ours = PathClient::open(TcpStream::connect(server.address())?, session.text("cdp_ws_url"))?;
+    quiet();
+    let (mut through, mut without) = (Samples::default(), Samples::default());
+    for _ in 0..ROUND_TRIPS {
+        without.time(|| straight.ask_page())?;
+        through.time(|| ours.ask_page())?;
+    }
+    let (ours, theirs) = (through.p50(), without.p50());
+    table.add(
+        Row::new(format!("CDP round trip to the page of a Grid, p50 of {ROUND_TRIPS}"), ms(ours))
+            .against(format!("se:cdp of the Grid alone, {}", ms(theirs)), ours / theirs),
+    );
+    let (ours, theirs) = (through.p99(), without.p99());
+    table.add(Row::new("the same, p99", ms(ours)).against(format!("alone, {}", ms(theirs)), ours / theirs));
+    Ok(())
+}
