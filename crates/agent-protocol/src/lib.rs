@@ -4,6 +4,7 @@
 //! A sandbox runs a copy of the agent and continues after the server ends, so the protocol is versioned: a server
 //! supports [`PROTOCOL_VERSION`] and the version before it, unknown fields are ignored, and new fields have a default.
 
+pub mod browser_state;
 pub mod client;
 pub mod computer;
 mod config;

@@ -5,6 +5,7 @@
 
 mod browser;
 mod browser_handle;
+mod browser_state;
 mod cdp;
 mod chromedriver;
 mod chromium;

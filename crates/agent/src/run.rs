@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 use crate::browser_handle::BrowserHandle;
+use crate::browser_state::BrowserStates;
 use crate::chromedriver::Chromedriver;
 use crate::computer::Computer;
 use crate::curl::Curl;
@@ -169,6 +170,7 @@ fn assemble(config: AgentConfig, started_at: Instant) -> (Agent, Operations, Sup
             profiles: Arc::clone(&profiles),
             chromium: config.chromium.clone(),
         },
+        states: BrowserStates::new(browser.clone()),
         computer: Arc::new(Computer::new(browser.clone(), Arc::clone(&chromedriver))),
         curl: Curl::new(browser.clone(), Arc::clone(&failed_tunnels)),
         login_page: LoginPage::new(browser.clone()),

@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
 
+use crate::browser_state::BrowserStates;
 use crate::computer::Computer;
 use crate::curl::Curl;
 use crate::event_stream::StatusReports;
@@ -45,6 +46,7 @@ pub(crate) struct Operations {
     pub(crate) reports: StatusReports,
     pub(crate) screen: ScreenOperations,
     pub(crate) restart: RestartOperation,
+    pub(crate) states: BrowserStates,
     pub(crate) computer: Arc<Computer>,
     pub(crate) curl: Curl,
     pub(crate) login_page: LoginPage,
@@ -140,6 +142,7 @@ impl Operations {
         let path = head.uri.path();
         let (area, _operation) = path.strip_prefix("/v1/").and_then(|rest| rest.split_once('/')).unwrap_or_default();
         match area {
+            "browser_state" => self.states.serve(head, body).await,
             "computer" => self.computer.serve(head, body).await,
             "curl" => self.curl.serve(head, body).await,
             "login_page" => self.login_page.serve(head, body).await,

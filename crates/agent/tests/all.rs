@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::print_stdout, reason = "measured times and sizes are worth reading beside the result")]
 
+#[path = "all/browser_state.rs"]
+mod browser_state;
 #[path = "all/cdp.rs"]
 mod cdp;
 #[path = "all/client.rs"]

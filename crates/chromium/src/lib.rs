@@ -24,6 +24,9 @@ mod start;
 mod versions;
 mod watch;
 
+pub use casement_agent_protocol::browser_state::{
+    BrowserState, Cookie, CookiePartition, OriginStorage, StateReading, StateWritten, StorageText,
+};
 pub use casement_agent_protocol::{Channel, Stage, State, Status};
 pub use casement_sandbox::OomKill;
 pub use config::EngineConfig;

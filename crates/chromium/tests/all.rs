@@ -1,6 +1,7 @@
 //! Integration tests of the engine: real sandboxes, Chromium and chromedriver.
 
 mod all {
+    mod browser_states;
     mod cdp;
     mod endings;
     mod failed_starts;

@@ -1,5 +1,6 @@
 //! Operations in a session's sandbox, requested from its agent: one module per area.
 
+mod browser_state;
 mod computer;
 mod curl;
 mod extension;

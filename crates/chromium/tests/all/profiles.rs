@@ -20,11 +20,11 @@ use super::fake_egress::{FakeEgress, SITE};
 use super::support::{Fixture, chromium, config, gone, headless, launch, next, signal, within};
 
 const WRITE: &str = "document.cookie = 'ends=1'; document.cookie = 'stays=1; max-age=999'; localStorage.kept = 'here'";
-const READ: &str = "document.cookie.split('; ').sort().join() + localStorage.kept";
-const WRITTEN: &str = "ends=1,stays=1here";
+pub(super) const READ: &str = "document.cookie.split('; ').sort().join() + localStorage.kept";
+pub(super) const WRITTEN: &str = "ends=1,stays=1here";
 
 /// The profile of a start.
-enum Source {
+pub(super) enum Source {
     Nothing,
     Whole(Vec<u8>),
     /// The valid bytes, followed by the error of an altered archive.
@@ -49,30 +49,30 @@ fn pieces(bytes: &[u8]) -> ByteStream {
     stream::iter(bytes.chunks(1000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect::<Vec<_>>()).boxed()
 }
 
-fn with_profile(save_changes: bool) -> Shape {
+pub(super) fn with_profile(save_changes: bool) -> Shape {
     let id = ProfileId::from_ulid(Ulid::from_parts(1, 1));
     Shape { profile: Some(LoadedProfile { id, version: None, save_changes }), ..headless() }
 }
 
-async fn fixture(source: Source) -> anyhow::Result<Fixture> {
+pub(super) async fn fixture(source: Source) -> anyhow::Result<Fixture> {
     let mut fixture = Fixture::new().await?;
     fixture.engine = fixture.engine.clone().with_profiles(Arc::new(source));
     Ok(fixture)
 }
 
-async fn capture(engine: &Engine, id: BrowserId) -> anyhow::Result<Vec<u8>> {
+pub(super) async fn capture(engine: &Engine, id: BrowserId) -> anyhow::Result<Vec<u8>> {
     let archive = engine.capture(id).await?;
     Ok(within(Duration::from_secs(60), archive.try_collect::<Vec<Bytes>>()).await??.concat())
 }
 
-async fn write(engine: &Engine, id: BrowserId) -> anyhow::Result<()> {
+pub(super) async fn write(engine: &Engine, id: BrowserId) -> anyhow::Result<()> {
     let mut page = Cdp::attach(engine, id).await?;
     ensure!(page.open(SITE).await?.is_none());
     page.evaluate(WRITE).await?;
     Ok(())
 }
 
-async fn read(engine: &Engine, id: BrowserId) -> anyhow::Result<serde_json::Value> {
+pub(super) async fn read(engine: &Engine, id: BrowserId) -> anyhow::Result<serde_json::Value> {
     let mut page = Cdp::attach(engine, id).await?;
     ensure!(page.open(SITE).await?.is_none());
     page.evaluate(READ).await
