@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use casement_chromium::Engine;
 use casement_domain::audit::{AuditEntry, AuditService, AuditTrail, AuthStrategy};
 use casement_domain::blob::BlobStore;
 use casement_domain::profile::{
@@ -13,6 +12,7 @@ use casement_domain::telemetry::{Event, Recorder};
 use casement_domain::{AuditRecordId, Clock as _, ProfileId};
 use tracing::{info, warn};
 
+use crate::engines::{BrowserEngines, EngineProfiles};
 use crate::system::System;
 use casement_sealing::{MasterKeys, SealedStreams};
 
@@ -33,11 +33,11 @@ pub(crate) fn use_cases(versions: ProfileVersions, max_count: u32) -> Profiles {
 /// Returns the use cases of profiles in sessions and pools.
 pub(crate) fn of_sessions(
     versions: ProfileVersions,
-    engine: &Engine,
+    engines: &BrowserEngines,
     (trail, recorder): (Arc<dyn AuditTrail>, Arc<dyn Recorder>),
     pools: Arc<dyn PoolWake>,
 ) -> SessionProfiles {
-    let (machine, reports) = (Arc::new(engine.clone()), Arc::new(Reports { trail, recorder }));
+    let (machine, reports) = (Arc::new(EngineProfiles(engines.clone())), Arc::new(Reports { trail, recorder }));
     SessionProfiles::new(ProfileDeps { stored: versions, machine, reports, pools, ids: Arc::new(System) })
 }
 

@@ -6,6 +6,7 @@
 mod connector;
 mod files;
 mod grids;
+mod profiles;
 mod sockets;
 mod sweep;
 mod trial;
@@ -14,11 +15,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use casement_chromium::{Engine, RemoteBrowser};
+use casement_agent_protocol::browser_state::StateReading;
+use casement_chromium::{Engine, ProfileStates, RemoteBrowser};
 use casement_domain::BrowserId;
 use casement_domain::browser::{
     BrowserEngine, EngineError, EngineFault, HandOut, Launch, Location, Region, Started, Viewport,
 };
+use casement_domain::session_operation::OperationError;
 use casement_webdriver::into_engine_error;
 use futures_util::{StreamExt as _, stream};
 use tracing::warn;
@@ -26,6 +29,7 @@ use tracing::warn;
 pub(crate) use files::EngineFiles;
 pub(crate) use grids::Grids;
 use grids::RemoteBrowserSession;
+pub(crate) use profiles::EngineProfiles;
 pub(crate) use sockets::RemoteSockets;
 pub(crate) use sweep::GridSweep;
 pub(crate) use trial::{Trial, try_each};
@@ -38,11 +42,13 @@ const ENDS_AT_ONCE: usize = 8;
 pub(crate) struct BrowserEngines {
     sandboxes: Engine,
     grids: Grids,
+    /// Converts between stored profiles and what a remote browser can have of them.
+    states: ProfileStates,
 }
 
 impl BrowserEngines {
-    pub(crate) fn new(sandboxes: Engine, grids: Grids) -> Self {
-        Self { sandboxes, grids }
+    pub(crate) fn new(sandboxes: Engine, grids: Grids, states: ProfileStates) -> Self {
+        Self { sandboxes, grids, states }
     }
 
     /// Returns the engine of the sandboxes.
@@ -91,6 +97,11 @@ impl BrowserEngines {
             return Err(EngineError::NoRoom(format!("the engine {name} is not configured on this node")));
         };
         let _starting = self.grids.begin(launch.id);
+        // Before the session is started, which would have to be ended if the profile cannot be loaded.
+        let state = match launch.shape.profile {
+            Some(profile) => Some(self.states.load(profile).await.map_err(profile_error)?),
+            None => None,
+        };
         let begun = Instant::now();
         let started = engine.start(launch.id, &launch.shape).await;
         let session = started.map_err(|error| into_engine_error(name, launch.id, &error))?;
@@ -98,7 +109,7 @@ impl BrowserEngines {
         let remote = RemoteBrowserSession { engine: engine.clone(), session: Arc::new(session) };
         // Before the sandbox is started, whose socket needs it.
         self.grids.remember(launch.id, remote.clone());
-        match self.start_sandbox(launch, &remote).await {
+        match self.start_sandbox(launch, &remote, state.as_deref()).await {
             Ok(mut started) => {
                 started.stages.insert(0, (format!("session of {name}"), took));
                 Ok(started)
@@ -110,13 +121,26 @@ impl BrowserEngines {
         }
     }
 
-    async fn start_sandbox(&self, launch: &Launch, remote: &RemoteBrowserSession) -> Result<Started, EngineError> {
+    /// Starts the sandbox of a remote browser, and gives the browser the state of its profile.
+    async fn start_sandbox(
+        &self,
+        launch: &Launch,
+        remote: &RemoteBrowserSession,
+        state: Option<&StateReading>,
+    ) -> Result<Started, EngineError> {
         let record = remote.record().map_err(|error| EngineError::Failed {
             fault: EngineFault::AgentError,
             message: format!("the session cannot be stored: {error}"),
         })?;
         let version = remote.session.browser_version().to_owned();
-        self.sandboxes.start_remote(launch, RemoteBrowser { record, version }).await
+        let started = self.sandboxes.start_remote(launch, RemoteBrowser { record, version }).await?;
+        if let Some(reading) = state
+            && let Err(error) = self.sandboxes.write_state(launch.id, &reading.state).await
+        {
+            self.sandboxes.end(launch.id).await.ok();
+            return Err(profile_error(error));
+        }
+        Ok(started)
     }
 
     async fn end_session(&self, browser: BrowserId, remote: &RemoteBrowserSession) -> Result<(), EngineError> {
@@ -124,6 +148,15 @@ impl BrowserEngines {
         ended.map_err(|error| into_engine_error(remote.engine.name(), browser, &error))?;
         self.grids.forget(browser);
         Ok(())
+    }
+}
+
+/// Returns the error of a start whose profile cannot be loaded.
+fn profile_error(error: OperationError) -> EngineError {
+    match error {
+        OperationError::Engine(error) => error,
+        OperationError::Unavailable(why) => EngineError::Unavailable(why),
+        other => EngineError::Profile(other.to_string()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use casement_agent_protocol::telemetry::Addresses;
 use casement_blobs::Blobs;
-use casement_chromium::{Engine, EngineConfig, check_script_runner};
+use casement_chromium::{Engine, EngineConfig, ProfileStates, check_script_runner};
 use casement_domain::blob::{BlobStore, StoreMark};
 use casement_domain::node::{NoPeers, Node, OwnState, Peers, Placement};
 use casement_domain::profile::ProfileVersions;
@@ -113,6 +113,8 @@ impl Infrastructure {
         let engine = engine.with_extensions(extensions::source(rows.extensions.clone(), blobs.clone()));
         let profiles = profiles::versions(rows.profiles.clone(), blobs.clone(), &keys);
         let engine = engine.with_profiles(Arc::new(profiles.clone()));
+        let states = ProfileStates::new(engine.clone(), sandbox_egress.clone(), Arc::new(System));
+        let engines = BrowserEngines::new(engine.clone(), grids, states);
         let replays = replays::archive(rows.replays.clone(), blobs.clone(), settings, disk.clone());
         let machines =
             app_runtime::open(&settings.builds, data_dir, engine.config(), blobs.clone(), sandbox_egress.clone())
@@ -134,7 +136,7 @@ impl Infrastructure {
             sandbox_egress,
             upstreams,
             routing,
-            engines: BrowserEngines::new(engine.clone(), grids),
+            engines,
             engine,
             blobs,
             blob_store,

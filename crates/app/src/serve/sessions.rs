@@ -109,7 +109,7 @@ impl SessionServices {
         let recorder = Arc::new(recorder);
         let wake = Arc::new(waker.clone());
         let reports = (trail.clone() as _, recorder.clone() as _);
-        let profiles = profiles::of_sessions(infrastructure.profiles.clone(), engine, reports, wake.clone());
+        let profiles = profiles::of_sessions(infrastructure.profiles.clone(), engines, reports, wake.clone());
         let sessions = Sessions::new(SessionDeps {
             node: *node,
             installation: installation.clone(),

@@ -10,7 +10,7 @@ use casement_agent_protocol::extension::RestartRequest;
 use casement_agent_protocol::profile::{CAPTURE, LOAD};
 use casement_domain::browser::{EngineError, EngineFault, Launch};
 use casement_domain::ids::BrowserId;
-use casement_domain::profile::{MAX_PROFILE_BYTES, ProfileMachine};
+use casement_domain::profile::{LoadedProfile, MAX_PROFILE_BYTES, ProfileMachine};
 use casement_domain::session_operation::{ByteStream, OperationError};
 use futures_util::{StreamExt as _, stream};
 use tokio::time::{Instant, timeout};
@@ -30,7 +30,7 @@ const UNPACK_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[async_trait]
 impl ProfileMachine for Engine {
-    async fn capture(&self, browser: BrowserId) -> Result<ByteStream, OperationError> {
+    async fn capture(&self, browser: BrowserId, _profile: LoadedProfile) -> Result<ByteStream, OperationError> {
         let running = self.running(browser)?;
         let _turn = running.changing.lock().await;
         let (browser, archive) = self.agent_download(browser, CAPTURE, &(), CLOSE_TIMEOUT).await?;

@@ -152,14 +152,15 @@ pub trait ProfileSource: Send + Sync {
 #[async_trait]
 pub trait ProfileMachine: Send + Sync {
     /// Closes Chromium gracefully, waits until it has written everything, and streams the archive of its user data,
-    /// without caches: a `tar`, compressed by `zstd`. The sandbox stays until
+    /// without caches: a `tar`, compressed by `zstd`. Of a browser that supports profiles partially, the archive is that of
+    /// `profile` with the part that the browser has. The sandbox stays until
     /// [`end`](crate::browser::BrowserEngine::end); a repeated call until then returns the same archive. Also works if
     /// Chromium has ended already.
     ///
     /// # Errors
     /// [`OperationError::TooLarge`] if the archive is longer than [`MAX_PROFILE_BYTES`](super::MAX_PROFILE_BYTES), also
     /// in the stream; the error of the engine. A stream that ends with an error must be discarded.
-    async fn capture(&self, browser: BrowserId) -> Result<ByteStream, OperationError>;
+    async fn capture(&self, browser: BrowserId, profile: LoadedProfile) -> Result<ByteStream, OperationError>;
 
     /// Restarts Chromium with the given user data in place of its own; open pages are lost. The archive is checked
     /// before Chromium is ended.

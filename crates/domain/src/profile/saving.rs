@@ -170,7 +170,7 @@ impl SessionProfiles {
         if deps.stored.rows().living(profile.id).await.map_err(StoreVersionError::from)?.is_none() {
             return Ok(());
         }
-        let content = deps.machine.capture(browser).await?;
+        let content = deps.machine.capture(browser, profile).await?;
         let id = ProfileVersionId::mint(deps.ids.as_ref());
         let version = deps.stored.put(id, (session.id, profile), content).await?;
         // The bytes stay after an error, because the row may have been stored.

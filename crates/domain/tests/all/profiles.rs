@@ -90,7 +90,7 @@ impl Ports {
 
     /// Expects that the user data of the browser is captured and its bytes are stored.
     fn captures(mut self) -> Self {
-        self.machine.expect_capture().withf(|id| *id == browser_id(1)).returning(|_| Ok(bytes("state")));
+        self.machine.expect_capture().withf(|id, _| *id == browser_id(1)).returning(|_, _| Ok(bytes("state")));
         self.blobs.expect_put().withf(|key, _| key.starts_with("profiles/")).returning(|_, _| Ok(()));
         self
     }
@@ -176,9 +176,9 @@ async fn a_session_whose_profile_was_deleted_saves_nothing() {
 #[tokio::test]
 async fn a_browser_that_cannot_be_captured_is_cleaned_up_and_reported() {
     let mut whole = Ports::with_profile();
-    whole.machine.expect_capture().returning(|id| Err(EngineError::NotRunning(id).into()));
+    whole.machine.expect_capture().returning(|id, _| Err(EngineError::NotRunning(id).into()));
     let mut cut = Ports::with_profile();
-    cut.machine.expect_capture().returning(|_| Ok(broken()));
+    cut.machine.expect_capture().returning(|_, _| Ok(broken()));
     cut.blobs.expect_put().returning(|_, _| Err(OperationError::Timeout { seconds: 60 }.into()));
     for mut ports in [whole, cut] {
         ports.reports.expect_lost().times(1).withf(|_, profile, _| *profile == id(1)).return_const(());
@@ -214,7 +214,7 @@ async fn where_the_store_fails_the_browser_waits_for_the_housekeeping_but_not_fo
 #[tokio::test]
 async fn where_the_blob_store_does_not_respond_the_browser_waits_without_a_limit() {
     let mut ports = Ports::with_profile();
-    ports.machine.expect_capture().returning(|_| Ok(broken()));
+    ports.machine.expect_capture().returning(|_, _| Ok(broken()));
     ports.blobs.expect_put().returning(|_, _| Err(BlobError::Unavailable("it does not respond".to_owned())));
     let late = |_: &Session, _: &ProfileId, why: &str| why.ends_with("it does not respond");
     ports.reports.expect_late().times(2).withf(late).return_const(());
@@ -258,7 +258,7 @@ async fn a_restarted_server_keeps_browsers_with_unsaved_profiles() {
         let row = Session { state: ended, ended_at: Some(NOON), ..with_profile(true) };
         let mut ports = Ports::with_profile();
         if !alive {
-            ports.machine.expect_capture().returning(|id| Err(EngineError::NotRunning(id).into()));
+            ports.machine.expect_capture().returning(|id, _| Err(EngineError::NotRunning(id).into()));
             ports.reports.expect_lost().times(1).return_const(());
         }
         let mut world = with_session(row, ports);

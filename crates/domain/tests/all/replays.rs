@@ -357,7 +357,7 @@ async fn an_end_stops_recordings_then_closes_the_browser_and_saves_its_profile()
     let (mut profiles, mut closing) = (MockProfileRepository::new(), MockProfileMachine::new());
     profiles.expect_living().returning(move |_| Ok(Some(casement_domain::testing::profile(id, "login"))));
     let of = done.clone();
-    closing.expect_capture().times(1).returning(move |_| {
+    closing.expect_capture().times(1).returning(move |_, _| {
         of.lock().push("closed".to_owned());
         Err(OperationError::Failed("as a test wishes".to_owned()))
     });
