@@ -88,8 +88,8 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
     },
     DependencyRule {
         from: "casement-webdriver",
-        to: &[],
-        advice: "it drives any WebDriver server: let the program pass a connector",
+        to: &["casement-domain"],
+        advice: "it drives any WebDriver server and knows no sandbox: let the program pass a connector or a listener",
     },
     DependencyRule {
         from: "casement-runner",

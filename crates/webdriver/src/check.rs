@@ -10,10 +10,10 @@ use crate::Connect;
 const CHROMEDRIVER: &str = "http://127.0.0.1:9515/";
 /// The address of the browser's debugging port, as chromedriver reaches it.
 const DEBUGGER: &str = "127.0.0.1:9222";
-const TITLE: &str = "Casement";
-const PAGE: &str = "data:text/html,<title>Casement</title>";
+pub(crate) const TITLE: &str = "Casement";
+pub(crate) const PAGE: &str = "data:text/html,<title>Casement</title>";
 const WINDOW: (u32, u32) = (800, 600);
-const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
+pub(crate) const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
 /// The reason why a browser cannot be driven over WebDriver.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,101 @@
+//! The files of a session: what the browser downloads, and what it may upload.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use crate::answer;
+use crate::client::Ask;
+use crate::engine::WebDriverEngine;
+use crate::error::GridError;
+use crate::record::RemoteSession;
+
+const MAX_NAMES: usize = 10_000;
+const MAX_LIST: usize = 4 * 1024 * 1024;
+/// How long a file may take, in addition to the time of a command.
+const TRANSFER: Duration = Duration::from_secs(300);
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A file that the browser has downloaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Download {
+    /// The name.
+    pub name: String,
+    /// The size in bytes, if the server says it.
+    pub bytes: Option<u64>,
+}
+
+impl WebDriverEngine {
+    /// Lists the files that the browser has downloaded, at most 10,000.
+    ///
+    /// # Errors
+    /// [`GridError::Unsupported`] if the node does not hand out downloads, or any other error.
+    pub async fn downloads(&self, session: &RemoteSession) -> Result<Vec<Download>, GridError> {
+        let path = files(session)?;
+        let within = self.client.command_timeout();
+        let ask = Ask { method: Method::GET, path: &path, body: None, within, max: MAX_LIST };
+        let answer = self.client.call(ask).await?;
+        let nonsense = || GridError::nonsense("a list of downloads has no names");
+        let names = answer.get("names").and_then(Value::as_array).ok_or_else(nonsense)?;
+        let files = answer.get("files").and_then(Value::as_array);
+        let size = |name: &str| {
+            let mut files = files.into_iter().flatten();
+            files.find(|file| file.get("name").and_then(Value::as_str) == Some(name))?.get("size")?.as_u64()
+        };
+        let names = names.iter().filter_map(Value::as_str).take(MAX_NAMES);
+        Ok(names.map(|name| Download { name: name.to_owned(), bytes: size(name) }).collect())
+    }
+
+    /// Reads a file of at most `max` bytes that the browser has downloaded.
+    ///
+    /// # Errors
+    /// [`GridError::Refused`] if there is none of this name, [`GridError::Nonsense`] if it is larger,
+    /// [`GridError::Unsupported`] if the node does not hand out downloads, or any other error.
+    pub async fn download(&self, session: &RemoteSession, name: &str, max: usize) -> Result<Bytes, GridError> {
+        let path = format!("{}/{}", files(session)?, utf8_percent_encode(name, SEGMENT));
+        let within = self.client.command_timeout() + TRANSFER;
+        let ask = Ask { method: Method::GET, path: &path, body: None, within, max };
+        let (status, body) = self.client.bytes(ask).await?;
+        if status == StatusCode::OK {
+            return Ok(body);
+        }
+        let error = answer::parse(status, &body, &[]).err();
+        Err(error.unwrap_or_else(|| GridError::nonsense(format!("{} to a download", status.as_u16()))))
+    }
+
+    /// Deletes all files that the browser has downloaded.
+    ///
+    /// # Errors
+    /// [`GridError::Unsupported`] if the node does not hand out downloads, or any other error.
+    pub async fn delete_downloads(&self, session: &RemoteSession) -> Result<(), GridError> {
+        self.client.command(Method::DELETE, &files(session)?).await.map(drop)
+    }
+
+    /// Puts a ZIP archive with one file on the node, and returns the path of the unpacked file there, for example for
+    /// an input of files.
+    ///
+    /// # Errors
+    /// [`GridError::Nonsense`] if the server answers no path, or any other error.
+    pub async fn upload(&self, session: &RemoteSession, zip: &[u8]) -> Result<String, GridError> {
+        let path = format!("/session/{}/se/file", session.id);
+        let body = json!({ "file": STANDARD.encode(zip) });
+        let within = self.client.command_timeout() + TRANSFER;
+        let ask = Ask { method: Method::POST, path: &path, body: Some(&body), within, max: MAX_LIST };
+        match self.client.call(ask).await? {
+            Value::String(path) => Ok(path),
+            _ => Err(GridError::nonsense("an upload has no path")),
+        }
+    }
+}
+
+fn files(session: &RemoteSession) -> Result<String, GridError> {
+    if !session.has_downloads() {
+        return Err(GridError::Unsupported { what: "downloads: its nodes need --enable-managed-downloads true" });
+    }
+    Ok(format!("/session/{}/se/files", session.id))
+}

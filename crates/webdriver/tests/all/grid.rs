@@ -1,0 +1,126 @@
+//! A real Selenium Grid as the server.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use casement_webdriver::{Channel, GridError};
+use pretty_assertions::assert_eq;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{Instant, sleep};
+
+use crate::programs::Grid;
+use crate::support::{Watch, browser, config, engine, start_error, started};
+
+/// A ZIP archive of the file `up.txt` with the text `abc`, stored.
+const ZIP: &[u8] = b"PK\x03\x04\x14\0\0\0\0\0\0\0!\0\xc2\x41\x24\x35\x03\0\0\0\x03\0\0\0\x06\0\0\0up.txtabc\
+PK\x01\x02\x14\x03\x14\0\0\0\0\0\0\0!\0\xc2\x41\x24\x35\x03\0\0\0\x03\0\0\0\x06\0\0\0\0\0\0\0\0\0\0\0\x80\x01\0\0\0\0\
+up.txtPK\x05\x06\0\0\0\0\x01\0\x01\0\x34\0\0\0\x27\0\0\0\0\0";
+
+#[tokio::test]
+async fn a_grid_is_checked_filled_swept_and_kept_alive() {
+    let grid = Grid::start(1).await;
+    let mut settings = config(&grid.url);
+    settings.session_timeout = Duration::from_secs(15);
+    settings.queue_timeout = Some(Duration::from_secs(30));
+    let engine = engine(settings.clone());
+    let checked = engine.check(browser(1)).await.expect("it can be the engine");
+    let nodes = checked.status.nodes.expect("a Grid has nodes");
+    assert_eq!((nodes.up, nodes.chrome, nodes.free), (1, 1, 1));
+    assert!(checked.has_downloads);
+
+    let mut watch = Watch::of(&engine);
+    let session = started(&engine, 2).await;
+    let GridError::Busy { reason } = start_error(&engine, 3).await else { panic!("the Grid is full") };
+    assert!(reason.contains("timed out") && reason.ends_with("(all 1 slots for Chrome are in use)"), "{reason}");
+
+    // The time in the queue and this are longer than an idle session lives.
+    assert_eq!(watch.next(Duration::from_secs(25)).await, None);
+    assert_eq!(engine.is_active(&session).await, Ok(true));
+
+    let later = crate::support::engine(settings);
+    let swept = later.sweep(&HashSet::from([browser(2)])).await.expect("swept");
+    assert_eq!(swept.found[&browser(2)], [session.clone()]);
+    let swept = later.sweep(&HashSet::new()).await.expect("swept");
+    assert_eq!(swept.ended, 1);
+    let lost = watch.next(Duration::from_secs(12)).await.expect("lost");
+    assert_eq!(lost.browser, browser(2));
+    engine.end(&session).await.expect("ended");
+}
+
+#[tokio::test]
+async fn downloads_are_read_and_uploads_are_put_on_the_node() {
+    let grid = Grid::start(1).await;
+    let engine = engine(config(&grid.url));
+    let session = started(&engine, 1).await;
+    assert_eq!(engine.downloads(&session).await.expect("none yet"), []);
+    let page = "data:text/html,<a download=hallo.txt href='data:text/plain,inhalt'>x</a>\
+        <script>document.querySelector('a').click()</script>";
+    command(&engine, &session, "url", &json!({ "url": page })).await;
+    sleep(Duration::from_secs(2)).await;
+    let files = engine.downloads(&session).await.expect("one");
+    assert_eq!((files[0].name.as_str(), files[0].bytes), ("hallo.txt", Some(6)));
+    assert_eq!(engine.download(&session, "hallo.txt", 100).await.expect("read"), "inhalt");
+    assert!(matches!(engine.download(&session, "hallo.txt", 5).await, Err(GridError::Nonsense { .. })));
+    assert!(matches!(engine.download(&session, "../x", 100).await, Err(GridError::Refused { .. })));
+    engine.delete_downloads(&session).await.expect("deleted");
+    assert_eq!(engine.downloads(&session).await.expect("none left"), []);
+    let path = engine.upload(&session, ZIP).await.expect("put");
+    assert!(path.ends_with("/up.txt"), "{path}");
+    engine.end(&session).await.expect("ended");
+}
+
+/// Sends a command of classic WebDriver as a relay does.
+async fn command(
+    engine: &casement_webdriver::WebDriverEngine,
+    session: &casement_webdriver::RemoteSession,
+    name: &str,
+    body: &serde_json::Value,
+) {
+    let (mut stream, endpoint) = engine.connect(session, Channel::Http).await.expect("connected");
+    let body = body.to_string();
+    let head = format!(
+        "POST {}/{name} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        endpoint.path,
+        endpoint.host,
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).await.expect("sent");
+    let mut answer = [0; 15];
+    stream.read_exact(&mut answer).await.expect("answered");
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+}
+
+#[tokio::test]
+async fn the_session_of_a_killed_node_is_lost_and_the_other_is_not() {
+    let mut grid = Grid::start(2).await;
+    let engine = engine(config(&grid.url));
+    let sessions = [started(&engine, 1).await, started(&engine, 2).await];
+    let mut watch = Watch::of(&engine);
+    assert_eq!(watch.next(Duration::from_millis(500)).await, None);
+    let begun = Instant::now();
+    grid.kill_node(0);
+    let lost = watch.next(Duration::from_secs(30)).await.expect("lost");
+    assert!(lost.reason.contains("does not reach the session's node"), "{}", lost.reason);
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    let (gone, alive) = if lost.browser == browser(1) { (0, 1) } else { (1, 0) };
+    assert_eq!(watch.next(Duration::from_secs(12)).await, None);
+    assert_eq!(engine.is_active(&sessions[alive]).await, Ok(true));
+    engine.end(&sessions[gone]).await.expect("the task that cleans up ends it");
+    engine.end(&sessions[alive]).await.expect("ended");
+}
+
+#[tokio::test]
+async fn a_hub_that_restarts_without_the_session_has_lost_it() {
+    let mut grid = Grid::start(1).await;
+    let engine = engine(config(&grid.url));
+    let session = started(&engine, 1).await;
+    let mut watch = Watch::of(&engine);
+    grid.kill_hub();
+    assert_eq!(watch.next(Duration::from_secs(10)).await, None, "the Grid is away");
+    grid.restart_hub(0).await;
+    let lost = watch.next(Duration::from_secs(15)).await.expect("lost");
+    assert_eq!(lost.browser, browser(1));
+    engine.end(&session).await.expect("ended");
+}
