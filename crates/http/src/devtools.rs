@@ -69,8 +69,8 @@ pub(crate) async fn page(request: Request<ActiveSession>) -> Answer {
     if let Source::Remote(..) = source(&request)? {
         let engine = &request.session().shape.engine;
         let message = format!(
-            "the engine {engine} does not support devtools/page, the WebSockets of single targets: connect to the whole \
-             browser and use Target.attachToTarget with flatten"
+            "the engine {engine} does not support devtools/page, the WebSockets of single targets: connect to the \
+             whole browser and use Target.attachToTarget with flatten"
         );
         return Err(ApiError::new(Code::NotSupported, message));
     }
@@ -144,7 +144,8 @@ async fn targets_of(browser: Browser) -> Result<Value, ApiError> {
 
 /// Returns a target as Chromium lists it.
 fn target(info: &Value) -> Value {
-    json!({ "description": "", "id": info["targetId"], "title": info["title"], "type": info["type"], "url": info["url"] })
+    let (id, kind) = (&info["targetId"], &info["type"]);
+    json!({ "description": "", "id": id, "title": info["title"], "type": kind, "url": info["url"] })
 }
 
 /// Bounds the time of `work`: a browser that hangs accepts connections and answers nothing.

@@ -40,7 +40,7 @@ pub enum CloseReason {
     Protocol,
     /// The client violated a rule of the endpoint, for example by not opening its session.
     Policy,
-    /// The node of the session cannot be reached; the session may continue.
+    /// The node of the session, or the server of its remote browser, cannot be reached; the session may continue.
     NodeUnreachable,
 }
 

@@ -5,8 +5,8 @@
 
 use super::{FrameTracker, wire, wire::Header};
 
-/// Returns how many bytes of `buffer` come before a close frame and before an incomplete header; `None` if a close frame
-/// is next. `tracker` has never seen a part of a header.
+/// Returns how many bytes of `buffer` come before a close frame and before an incomplete header; `None` if a close
+/// frame is next. `tracker` has never seen a part of a header.
 pub(super) fn before_close(buffer: &[u8], tracker: &FrameTracker) -> Option<usize> {
     let mut at = tracker.rest_of_frame(buffer);
     while let Some(first) = buffer.get(at) {

@@ -112,7 +112,7 @@ pub enum ClassicError {
     #[error(transparent)]
     Connector(#[from] ConnectorError),
     /// The connection to chromedriver, or to the server of a remote browser, failed (503).
-    #[error("chromedriver's connection failed")]
+    #[error("the connection to the WebDriver server failed")]
     Io(#[from] std::io::Error),
     /// The server of a remote browser did not begin to answer in time (504).
     #[error("the WebDriver server did not answer in time")]
@@ -124,8 +124,8 @@ pub enum ClassicError {
         /// The status of the answer.
         status: u16,
     },
-    /// chromedriver's response is truncated or malformed (502).
-    #[error("chromedriver's answer makes no sense")]
+    /// The response of chromedriver, or of the server of a remote browser, is truncated or malformed (502).
+    #[error("the answer of the WebDriver server makes no sense")]
     Response(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 

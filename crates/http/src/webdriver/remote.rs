@@ -159,8 +159,8 @@ impl RemoteClassic<'_> {
     }
 }
 
-/// Checks that an answer is one of the protocol. Redirects are neither followed nor passed, because they contain addresses
-/// of the server; refusals of the server's own credentials would ask the client for some.
+/// Checks that an answer is one of the protocol. Redirects are neither followed nor passed, because they contain
+/// addresses of the server; refusals of the server's own credentials would ask the client for some.
 fn check(response: &Response<Incoming>) -> Result<(), ClassicError> {
     let status = response.status();
     if status.is_informational() || status.is_redirection() || [401, 403, 407].contains(&status.as_u16()) {

@@ -38,8 +38,8 @@ pub(super) enum Unmatched {
     Different { name: String, value: String },
 }
 
-/// Compares the parameters of a new session with the session that runs. As with a browser of this program, capabilities
-/// that are not of the protocol have no effect.
+/// Compares the parameters of a new session with the session that runs. As with a browser of this program,
+/// capabilities that are not of the protocol have no effect.
 ///
 /// # Errors
 /// [`Unmatched`] if the parameters are malformed, or none of the alternatives is that of the session; it names the first

@@ -1,7 +1,7 @@
 //! The files that clients have uploaded to the machines of remote browsers.
 //!
-//! Nobody can look whether a path exists there, and the files of that machine are not the client's. So commands of CDP and
-//! BiDi may name the uploaded files only.
+//! Nobody can look whether a path exists there, and the files of that machine are not the client's. So commands of CDP
+//! and BiDi may name the uploaded files only.
 
 use std::{collections::VecDeque, sync::Arc};
 
