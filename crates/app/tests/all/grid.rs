@@ -86,8 +86,8 @@ fn a_session_on_a_grid_does_what_its_engine_can() -> anyhow::Result<()> {
     computer("click_mouse", json!({ "x": 100, "y": 70 }))?;
     computer("type", json!({ "text": "Ada" }))?;
     computer("click_mouse", json!({ "x": 100, "y": 180 }))?;
-    let said = script(&server, &session, "return [await page.title(), await page.locator('#said').innerText()]")?;
-    assert_eq!(said["result"], json!(["Pressed", "Hello, Ada"]), "{said}");
+    let result = script(&server, &session, "return [await page.title(), await page.locator('#said').innerText()]")?;
+    assert_eq!(result["result"], json!(["Pressed", "Hello, Ada"]), "{result}");
 
     client.evaluate(&page, "console.log('heard from the Grid')")?;
     until("the console is in the telemetry", TEST_TIMEOUT, || {
@@ -174,9 +174,9 @@ fn an_operation_that_the_engine_lacks_is_refused_with_its_name() -> anyhow::Resu
         ),
     ] {
         let answer = server.send(method, &path, body.as_ref())?;
-        let told = answer.text();
-        ensure!(answer.status == 400 && told.contains("\"not_supported\""), "{path}: {} {told}", answer.status);
-        ensure!(told.contains("grid") && told.contains(what.title()), "{path} names engine and operation: {told}");
+        let text = answer.text();
+        ensure!(answer.status == 400 && text.contains("\"not_supported\""), "{path}: {} {text}", answer.status);
+        ensure!(text.contains("grid") && text.contains(what.title()), "{path} names engine and operation: {text}");
     }
     assert_eq!(grid.sessions()?.len(), 1, "nothing was started before it was refused");
     Ok(())
@@ -220,13 +220,11 @@ fn the_credentials_of_a_grid_are_in_no_answer_log_or_process_list() -> anyhow::R
     for path in [&path, "/engines", "/browser_pools", "/browser_pools/warm", "/metrics", "/nodes"] {
         all.push(server.get(path)?.text());
     }
-    // The Grid does not answer, so its address stands in errors.
-    drop(session);
     server.delete(&path)?.expect(204)?;
     all.push(server.log());
     let basic = "c2VsZW5pdW06c3dvcmRmaXNoNGdyaWQ";
-    for told in &all {
-        ensure!(!told.contains(CREDENTIALS.1) && !told.contains(basic), "the password is told: {told}");
+    for text in &all {
+        ensure!(!text.contains(CREDENTIALS.1) && !text.contains(basic), "the password is in: {text}");
     }
     Ok(())
 }
@@ -270,14 +268,14 @@ fn a_page_on_a_grid_reaches_nothing_of_its_session_by_what_casement_adds() -> an
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = client.page()?;
     // A page asks for what belongs to its session, without the key.
-    let asked = format!(
+    let calls = format!(
         "Promise.all([{base:?}, {base:?} + '/wd/status', {server:?} + '/browsers', {server:?} + '/engines'].map(url =>
             fetch(url).then(r => r.text()).then(text => text.slice(0, 100), () => 'none')))",
         base = session.text("base_url"),
         server = server.url(),
     );
-    for told in client.evaluate(&page, &asked)?.as_array().context("no list")? {
-        assert_eq!(*told, "none", "a page reads an answer of Casement");
+    for text in client.evaluate(&page, &calls)?.as_array().context("no list")? {
+        assert_eq!(*text, "none", "a page reads an answer of Casement");
     }
     let globals = "Object.getOwnPropertyNames(window).filter(name => /casement|playwright|binding/i.test(name))";
     assert_eq!(client.evaluate(&page, globals)?, json!([]), "nothing in the page speaks to Casement");
