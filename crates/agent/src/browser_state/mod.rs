@@ -17,8 +17,9 @@ use futures_util::{StreamExt as _, stream};
 use http::request::Parts;
 use hyper::body::Incoming;
 use parking_lot::Mutex as SyncMutex;
+use serde_json::Value;
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use self::origins::normalized;
 use self::pages::{Document, Page, Pages};
@@ -34,8 +35,11 @@ use casement_agent_protocol::browser_state::{
 
 /// The timeout of an operation.
 const WORK_TIMEOUT: Duration = Duration::from_secs(170);
-/// The maximum number of pages at a time. Each needs a process.
-const MAX_PAGES: usize = 4;
+/// The maximum number of origins at a time. Each needs a page with a process, and a written one two.
+const MAX_VISITS: usize = 4;
+/// The timeout for a written storage to reach the browser, and the interval of the checks.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The state of the session's browser.
 #[derive(Debug)]
@@ -121,7 +125,7 @@ async fn read_state(pages: &Pages, request: &ReadState) -> Result<StateReading, 
     all.sort_unstable();
 
     let visitor = Visitor { pages, idle: SyncMutex::default() };
-    let reads = stream::iter(all).map(|origin| visitor.read(origin)).buffered(MAX_PAGES);
+    let reads = stream::iter(all).map(|origin| visitor.read(origin)).buffered(MAX_VISITS);
     let mut reads = std::pin::pin!(reads);
     while let Some((origin, items)) = reads.next().await {
         match items? {
@@ -151,7 +155,7 @@ async fn write_state(pages: &Pages, state: BrowserState) -> Result<StateWritten,
         let origin = normalized(&storage.origin).filter(|origin| seen.insert(origin.clone()));
         (origin, storage.local_storage)
     });
-    let writes = stream::iter(origins).map(|(origin, items)| visitor.write(origin, items)).buffer_unordered(MAX_PAGES);
+    let writes = stream::iter(origins).map(|(origin, items)| visitor.write(origin, items)).buffer_unordered(MAX_VISITS);
     let mut writes = std::pin::pin!(writes);
     let mut written = StateWritten { cookies_refused, ..StateWritten::default() };
     while let Some(is_written) = writes.next().await {
@@ -183,8 +187,30 @@ impl Visitor<'_> {
     /// Replaces the storage of an origin. Returns false if it is not written.
     async fn write(&self, origin: Option<String>, items: Items) -> Result<bool, CdpError> {
         let Some(origin) = origin else { return Ok(false) };
-        let written = self.visit(&origin, async |document| storage::replace(document, &origin, &items).await).await;
-        Ok(written?.unwrap_or(false))
+        let written = self.visit(&origin, async |document| {
+            let is_written = storage::replace(document, &origin, &items).await?;
+            let wanted = storage::fingerprint(document, &origin).await?;
+            self.wait_until_stored(&origin, &wanted).await?;
+            Ok(is_written)
+        });
+        Ok(written.await?.unwrap_or(false))
+    }
+
+    /// Waits until another page sees the written storage. Until then it may be on the way from the process of the page
+    /// that has written it, which ends when the page shows something else.
+    async fn wait_until_stored(&self, origin: &str, wanted: &Value) -> Result<(), CdpError> {
+        let stored = self.visit(origin, async |document| {
+            let deadline = Instant::now() + ARRIVAL_TIMEOUT;
+            while storage::fingerprint(document, origin).await? != *wanted {
+                if Instant::now() >= deadline {
+                    return Err(CdpError::Timeout { method: "localStorage.setItem", after: ARRIVAL_TIMEOUT });
+                }
+                tokio::time::sleep(CHECK_INTERVAL).await;
+            }
+            Ok(())
+        });
+        let late = CdpError::Timeout { method: "localStorage.getItem", after: ARRIVAL_TIMEOUT };
+        Box::pin(stored).await?.ok_or(late)
     }
 
     /// Runs `work` in a document of the origin. Returns `None` if the origin cannot be opened or does not answer.

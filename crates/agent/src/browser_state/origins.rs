@@ -77,16 +77,19 @@ fn of_url(url: &str) -> Option<String> {
 pub(super) async fn listed(pages: &Pages) -> Result<Vec<String>, CdpError> {
     // The page does not load in a hidden target.
     let page = pages.open_tab().await?;
-    let session = Some(page.session.as_str());
-    let opened = pages.cdp.call(session, "Page.navigate", json!({ "url": LIST_PAGE }), CALL_TIMEOUT).await?;
+    let origins = read_list(&pages.cdp, &page.session).await;
+    pages.close(&page).await;
+    origins
+}
+
+async fn read_list(cdp: &Cdp, session: &str) -> Result<Vec<String>, CdpError> {
     let refused = |message: &str| CdpError::Refused { method: "getAllSites", message: message.to_owned() };
+    let opened = cdp.call(Some(session), "Page.navigate", json!({ "url": LIST_PAGE }), CALL_TIMEOUT).await?;
     if let Some(error) = opened["errorText"].as_str().filter(|error| !error.is_empty()) {
         return Err(refused(error));
     }
     let script = json!({ "expression": LIST_SCRIPT, "awaitPromise": true, "returnByValue": true });
-    let reply = pages.cdp.call(session, "Runtime.evaluate", script, LIST_TIMEOUT).await;
-    pages.close(&page).await;
-    let reply = reply?;
+    let reply = cdp.call(Some(session), "Runtime.evaluate", script, LIST_TIMEOUT).await?;
     let listed = reply["result"]["value"].as_array().ok_or_else(|| refused("no list"))?;
     Ok(listed.iter().filter_map(|origin| normalized(text(origin))).take(MAX_LISTED).collect())
 }

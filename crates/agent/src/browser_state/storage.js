@@ -19,14 +19,17 @@ globalThis.casementStorage = (() => {
     }
     return text;
   };
+  const items = () => {
+    const keys = Array.from({ length: localStorage.length }, (_, index) => localStorage.key(index)).sort();
+    return JSON.stringify(keys.map(key => [encode(key), encode(localStorage.getItem(key))]));
+  };
   const escape = unit => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
   let text = '';
   return {
     // Returns the number of bytes of the storage's JSON, and its length and beginning as ASCII.
     read(origin, longest) {
       if (location.origin !== origin) return null;
-      const keys = Array.from({ length: localStorage.length }, (_, index) => localStorage.key(index)).sort();
-      const json = JSON.stringify(keys.map(key => [encode(key), encode(localStorage.getItem(key))]));
+      const json = items();
       const bytes = new TextEncoder().encode(json).length;
       text = json.replace(/[^\x20-\x7e]/g, escape);
       return { bytes, length: text.length, text: text.slice(0, longest) };
@@ -36,6 +39,14 @@ globalThis.casementStorage = (() => {
     // Adds a part of the storage that will be written.
     add(part) {
       text += part;
+    },
+    // Returns a fingerprint of the storage.
+    fingerprint(origin) {
+      if (location.origin !== origin) return null;
+      const json = items();
+      let hash = 0;
+      for (let at = 0; at < json.length; at += 1) hash = (Math.imul(hash, 31) + json.charCodeAt(at)) | 0;
+      return `${json.length} ${hash}`;
     },
     // Replaces the storage by the parts. Returns false if they are not allowed; the storage is empty then.
     write(origin) {

@@ -50,6 +50,11 @@ pub(super) async fn replace(document: &Document<'_>, origin: &str, items: &Items
     Ok(document.run(&script).await? == true)
 }
 
+/// Returns a fingerprint of the storage of the document's origin.
+pub(super) async fn fingerprint(document: &Document<'_>, origin: &str) -> Result<Value, CdpError> {
+    document.run(&format!("{SCRIPT}\ncasementStorage.fingerprint({})", json!(origin))).await
+}
+
 fn number(value: &Value) -> Option<usize> {
     usize::try_from(value.as_u64()?).ok()
 }

@@ -1,11 +1,11 @@
 //! Cookies and local storage over the debugging protocol, with a real browser.
 
+use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::browser_state::{
     BrowserState, Cookie, MAX_ANSWER_BYTES, MAX_ORIGINS, OriginStorage, READ, ReadState, StateReading, StateWritten,
     StorageText, WRITE,
 };
 use casement_agent_protocol::client::{AgentClient, ClientError};
-use casement_agent_protocol::{AgentConfig, ErrorCode};
 use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
@@ -79,7 +79,7 @@ async fn a_state_read_from_one_browser_and_written_to_another_is_equal() {
 
     let (second, _, other) = Sandbox::with_browser(&config(true), "the second").await;
     assert_eq!(write(&other, &state).await.unwrap(), StateWritten::default());
-    assert_eq!(sorted(read(&other, &["https://gone.test"]).await.state), sorted(state));
+    assert_eq!(comparable(read(&other, &["https://gone.test"]).await.state), comparable(state));
     assert_eq!(first.seen.lock().len(), requests, "no site was contacted");
     assert_eq!(*second.seen.lock(), Vec::<String>::new());
     let (mut cdp, session) = page(&second, &other, "http://localhost/kept").await;
@@ -89,12 +89,12 @@ async fn a_state_read_from_one_browser_and_written_to_another_is_equal() {
 }
 
 /// Sorts the cookies, and rounds their expiry, which the protocol gives as a floating-point number of seconds.
-fn sorted(mut state: BrowserState) -> BrowserState {
+fn comparable(mut state: BrowserState) -> String {
     state.cookies.sort_by(|one, other| one.name.cmp(&other.name));
     for cookie in &mut state.cookies {
         cookie.expires = cookie.expires.map(f64::round);
     }
-    state
+    serde_json::to_string_pretty(&state).unwrap()
 }
 
 #[tokio::test]
@@ -151,8 +151,14 @@ async fn what_a_browser_does_not_accept_is_counted_and_nothing_else_is_lost() {
     ];
     let written = write(&client, &BrowserState { cookies, origins }).await.unwrap();
     assert_eq!(written.origins_refused, 7, "{written:?}");
-    assert!((4..=5).contains(&written.cookies_refused), "{written:?}");
     let state = read(&client, &["https://giant.test"]).await.state;
+    let others: Vec<&str> =
+        state.cookies.iter().map(|one| one.name.as_str()).filter(|n| !n.starts_with("good")).collect();
+    println!(
+        "{others:?} {:?}",
+        state.cookies.iter().find(|c| c.name == "odd").map(|c| serde_json::to_string(c).unwrap())
+    );
+    assert_eq!(written.cookies_refused, 4, "{written:?}");
     assert_eq!(state.cookies.iter().filter(|cookie| cookie.name.starts_with("good")).count(), 20);
     let expected =
         [storage("https://a.test", &[("'\"</script>`${1}\\", "\0\u{7}\n")]), storage("https://giant.test", &[])];
@@ -181,19 +187,29 @@ async fn a_state_beyond_the_limits_is_refused_or_read_in_part() {
 
 #[tokio::test]
 async fn a_browser_without_a_list_is_read_where_it_has_been() {
-    // A guest may not open the settings.
-    let args = vec!["--guest".to_owned()];
-    let (sandbox, _, client) =
-        Sandbox::with_browser(&AgentConfig { extra_chromium_args: args, ..config(true) }, "a guest").await;
-    let (mut cdp, session) = page(&sandbox, &client, "http://localhost/empty").await;
-    cdp.evaluate(&session, "localStorage.here = 1; document.cookie = 'a=1'").await;
+    let (sandbox, status, client) = Sandbox::with_browser(&config(true), "without a list").await;
+    let mut cdp = Cdp::dial(&sandbox, &status).await;
+    let target = cdp.pages().await.remove(0);
+    let page = cdp.attach(&target).await;
+    cdp.evaluate(&page, "location.href = 'http://localhost/empty'").await;
+    cdp.until(&page, "location.href", &json!("http://localhost/empty")).await;
+    cdp.evaluate(&page, "localStorage.here = 1").await;
+    cdp.evaluate(&page, "location.href = 'http://page.test/'").await;
+    cdp.until(&page, "document.title", &json!("coloured")).await;
     let state = BrowserState {
-        origins: vec![storage("https://given.test", &[("a", "1")]), storage("https://unseen.test", &[("a", "1")])],
-        ..BrowserState::default()
+        cookies: vec![cookie("a", "1", ".cookie.test")],
+        origins: ["https://given.test", "https://cookie.test", "https://unseen.test"]
+            .map(|origin| storage(origin, &[("a", "1")]))
+            .to_vec(),
     };
     assert_eq!(write(&client, &state).await.unwrap(), StateWritten::default());
+    // This client makes all new pages wait, so that the browser's own page with the list does not load.
+    let paused = json!({
+        "autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true, "filter": [{ "type": "page" }],
+    });
+    cdp.call(None, "Target.setAutoAttach", paused).await;
     let reading = read(&client, &["https://given.test"]).await;
     assert!(!reading.origins_listed);
     let origins: Vec<&str> = reading.state.origins.iter().map(|storage| storage.origin.as_str()).collect();
-    assert_eq!(origins, ["http://localhost", "https://given.test"]);
+    assert_eq!(origins, ["http://localhost", "https://cookie.test", "https://given.test"]);
 }

@@ -1,75 +1,141 @@
 //! Tests of cookies and local storage over the debugging protocol, and of their way into a profile and out of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use casement_chromium::{BrowserState, Cookie, OriginStorage, StateWritten};
-use casement_domain::browser::BrowserEngine as _;
+use bytes::Bytes;
+use casement_chromium::{BrowserState, Cookie, OriginStorage, ProfileStates, StateWritten};
+use casement_domain::browser::{BrowserEngine as _, EngineError};
+use casement_domain::clock::IdSource;
+use casement_domain::ids::{BrowserId, ProfileId, ProfileVersionId};
+use casement_domain::profile::LoadedProfile;
+use casement_domain::proxy::{MockProxyRoutes, Route};
 use casement_domain::session_operation::OperationError;
+use futures_util::TryStreamExt as _;
+use ulid::Ulid;
 
 use super::cdp::Cdp;
 use super::fake_egress::SITE;
 use super::profiles::{READ, Source, WRITTEN, capture, fixture, read, with_profile, write};
-use super::support::headless;
+use super::support::{Fixture, headless, new_id, until};
 
 fn storage(origin: &str, key: &str, value: &str) -> OriginStorage {
     OriginStorage { origin: origin.to_owned(), local_storage: vec![(key.into(), value.into())] }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_state_of_a_profile_is_read_written_elsewhere_and_saved_again() -> anyhow::Result<()> {
-    let mut fixture = fixture(Source::Nothing).await?;
+/// Mints identifiers and counts them.
+#[derive(Default)]
+struct Ids(AtomicU64);
+
+impl IdSource for Ids {
+    fn next(&self) -> Ulid {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        new_id().ulid()
+    }
+}
+
+/// Returns the states of the profiles of an engine, and the number of browsers that were started for them.
+fn states(fixture: &Fixture) -> (ProfileStates, Arc<Ids>) {
+    let mut routes = MockProxyRoutes::new();
+    routes.expect_set().returning(|_, policy| assert!(matches!(policy.route, Route::Nowhere)));
+    routes.expect_forget().return_const(());
+    let ids = Arc::new(Ids::default());
+    (ProfileStates::new(fixture.engine.clone(), Arc::new(routes), ids.clone()), ids)
+}
+
+fn stored() -> LoadedProfile {
+    let id = ProfileId::from_ulid(Ulid::from_parts(1, 1));
+    let version = Some(ProfileVersionId::from_ulid(Ulid::from_parts(1, 2)));
+    LoadedProfile { id, version, save_changes: true }
+}
+
+/// Returns a profile that a session has made.
+async fn made() -> anyhow::Result<Vec<u8>> {
+    let fixture = fixture(Source::Nothing).await?;
     let session = fixture.start(with_profile(true)).await?;
     write(&fixture.engine, session).await?;
-    let profile = capture(&fixture.engine, session).await?;
-    fixture.engine.end(session).await?;
+    capture(&fixture.engine, session).await
+}
 
-    // A browser of the profile, in which no page was opened.
-    fixture.engine = fixture.engine.clone().with_profiles(Arc::new(Source::Whole(profile.clone())));
-    let loader = fixture.start(with_profile(false)).await?;
-    let reading = fixture.engine.read_state(loader, Vec::new()).await?;
+async fn none_runs(fixture: &Fixture) -> anyhow::Result<()> {
+    let sandboxes = fixture.dir.path().join("sandboxes");
+    let is_empty = || std::fs::read_dir(&sandboxes).is_ok_and(|mut left| left.next().is_none());
+    until("no browser is left", is_empty).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_state_of_a_profile_is_read_written_elsewhere_and_saved_again() -> anyhow::Result<()> {
+    let fixture = fixture(Source::Whole(made().await?)).await?;
+    let (states, started) = states(&fixture);
+    let (one, other) = tokio::join!(states.load(stored()), states.load(stored()));
+    let reading = one?;
+    assert!(Arc::ptr_eq(&reading, &other?) && Arc::ptr_eq(&reading, &states.load(stored()).await?));
+    assert_eq!(started.0.load(Ordering::Relaxed), 1, "one browser for all");
+    none_runs(&fixture).await?;
     assert!(reading.origins_listed && reading.origins_left_out == 0 && reading.cookies_left_out == 0);
-    let mut state = reading.state;
-    let names: Vec<&str> = state.cookies.iter().map(|cookie| cookie.name.as_str()).collect();
+    let names: Vec<&str> = reading.state.cookies.iter().map(|cookie| cookie.name.as_str()).collect();
     assert_eq!((names.len(), names.contains(&"ends"), names.contains(&"stays")), (2, true, true));
-    assert_eq!(state.origins, [storage(SITE, "kept", "here")]);
-    assert_eq!(fixture.egress.requested_by(&loader.to_string()), Vec::<String>::new());
-    fixture.engine.end(loader).await?;
+    assert_eq!(reading.state.origins, [storage(SITE, "kept", "here")]);
 
-    // A browser without the profile, in which the session continues.
-    let other = fixture.start(headless()).await?;
-    assert_eq!(fixture.engine.write_state(other, &state).await?, StateWritten::default());
-    assert_eq!(read(&fixture.engine, other).await?, WRITTEN);
-    fixture.engine.end(other).await?;
+    let elsewhere = fixture.start(headless()).await?;
+    assert_eq!(fixture.engine.write_state(elsewhere, &reading.state).await?, StateWritten::default());
+    assert_eq!(fixture.egress.requested_by(&elsewhere.to_string()), Vec::<String>::new());
+    assert_eq!(read(&fixture.engine, elsewhere).await?, WRITTEN);
+    fixture.engine.end(elsewhere).await?;
 
-    // Its changes, saved into the profile.
-    state.cookies.retain(|cookie| cookie.name != "ends");
-    state.cookies.push(Cookie {
+    let mut changed = reading.state.clone();
+    changed.cookies.retain(|cookie| cookie.name != "ends");
+    changed.cookies.push(Cookie {
         name: "new".into(),
         domain: "localhost".into(),
         path: "/".into(),
         ..Cookie::default()
     });
-    state.origins = vec![storage(SITE, "kept", "changed")];
-    let saver = fixture.start(with_profile(true)).await?;
-    fixture.engine.write_state(saver, &state).await?;
-    let saved = capture(&fixture.engine, saver).await?;
-    fixture.engine.end(saver).await?;
-    fixture.engine = fixture.engine.clone().with_profiles(Arc::new(Source::Whole(saved)));
-    let next = fixture.start(with_profile(false)).await?;
-    let mut page = Cdp::attach(&fixture.engine, next).await?;
+    changed.origins = vec![storage(SITE, "kept", "changed")];
+    let saved = states.save(stored(), &changed).await?.try_collect::<Vec<Bytes>>().await?.concat();
+    none_runs(&fixture).await?;
+    let next = super::profiles::fixture(Source::Whole(saved)).await?;
+    let id = next.start(with_profile(false)).await?;
+    let mut page = Cdp::attach(&next.engine, id).await?;
     assert!(page.open(SITE).await?.is_none());
     assert_eq!(page.evaluate(READ).await?, "new=,stays=1changed");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_browser_that_has_ended_has_no_state() -> anyhow::Result<()> {
+async fn a_profile_that_was_never_saved_is_empty_and_can_be_saved() -> anyhow::Result<()> {
     let fixture = fixture(Source::Nothing).await?;
-    let id = fixture.start(headless()).await?;
-    fixture.engine.end(id).await?;
+    let (states, started) = states(&fixture);
+    let unsaved = LoadedProfile { version: None, ..stored() };
+    assert_eq!(states.load(unsaved).await?.state, BrowserState::default());
+    assert_eq!(started.0.load(Ordering::Relaxed), 0);
+    let state = BrowserState { origins: vec![storage(SITE, "kept", "first")], ..BrowserState::default() };
+    // A caller that stops reading leaves no browser.
+    drop(states.save(unsaved, &state).await?);
+    none_runs(&fixture).await?;
+    let saved = states.save(unsaved, &state).await?.try_collect::<Vec<Bytes>>().await?.concat();
+    let next = super::profiles::fixture(Source::Whole(saved)).await?;
+    let (states, _) = self::states(&next);
+    assert_eq!(states.load(stored()).await?.state, state);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_profile_that_is_gone_is_an_error_and_leaves_no_browser() -> anyhow::Result<()> {
+    let fixture = fixture(Source::Gone).await?;
+    let (states, _) = states(&fixture);
+    let loaded = states.load(stored()).await;
+    assert!(matches!(loaded, Err(OperationError::Engine(EngineError::Profile(_)))), "{loaded:?}");
+    none_runs(&fixture).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_browser_that_does_not_run_has_no_state() -> anyhow::Result<()> {
+    let fixture = fixture(Source::Nothing).await?;
+    let id: BrowserId = new_id();
     let read = fixture.engine.read_state(id, Vec::new()).await;
-    assert!(matches!(read, Err(OperationError::Engine(_))), "{read:?}");
+    assert!(matches!(read, Err(OperationError::Engine(EngineError::NotRunning(_)))), "{read:?}");
     let written = fixture.engine.write_state(id, &BrowserState::default()).await;
-    assert!(matches!(written, Err(OperationError::Engine(_))), "{written:?}");
+    assert!(matches!(written, Err(OperationError::Engine(EngineError::NotRunning(_)))), "{written:?}");
     Ok(())
 }
