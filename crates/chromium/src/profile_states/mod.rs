@@ -73,8 +73,21 @@ impl ProfileStates {
         Ok(reading)
     }
 
+    /// Returns the state in the archive of a profile, as [`capture`](casement_domain::profile::ProfileMachine::capture)
+    /// makes it.
+    ///
+    /// # Errors
+    /// [`EngineError::Profile`] if the archive cannot be used; as [`load`](Self::load) otherwise.
+    pub async fn read_archive(&self, archive: ByteStream) -> Result<StateReading, OperationError> {
+        let browser = self.start(None).await?;
+        self.0.engine.load(browser.id, archive).await?;
+        let reading = self.0.engine.read_state(browser.id, Vec::new()).await;
+        browser.end().await;
+        reading
+    }
+
     async fn read(&self, profile: LoadedProfile) -> Result<CachedState, OperationError> {
-        let browser = self.start(profile).await?;
+        let browser = self.start(Some(profile)).await?;
         let reading = self.0.engine.read_state(browser.id, Vec::new()).await;
         browser.end().await;
         let reading = reading?;
@@ -92,12 +105,12 @@ impl ProfileStates {
     /// # Errors
     /// See [`load`](Self::load); also in the stream.
     pub async fn save(&self, profile: LoadedProfile, state: &BrowserState) -> Result<ByteStream, OperationError> {
-        let browser = self.start(profile).await?;
+        let browser = self.start(Some(profile)).await?;
         let StateWritten { origins_refused, cookies_refused } = self.0.engine.write_state(browser.id, state).await?;
         if origins_refused > 0 || cookies_refused > 0 {
             tracing::warn!(profile = %profile.id, origins_refused, cookies_refused, "a profile is not saved completely");
         }
-        let archive = self.0.engine.capture(browser.id).await?;
+        let archive = self.0.engine.capture(browser.id, profile).await?;
         // The browser ends with the stream.
         let archive = archive.inspect(move |_| {
             let _held = &browser;
@@ -105,8 +118,8 @@ impl ProfileStates {
         Ok(archive.boxed())
     }
 
-    /// Starts a browser with the profile.
-    async fn start(&self, profile: LoadedProfile) -> Result<LocalBrowser, EngineError> {
+    /// Starts a browser with the profile, or with an empty one.
+    async fn start(&self, profile: Option<LoadedProfile>) -> Result<LocalBrowser, EngineError> {
         let closed = |_| failed(EngineFault::AgentError, "the engine ends");
         let room = Arc::clone(&self.0.room).acquire_owned().await.map_err(closed)?;
         let id = BrowserId::mint(self.0.ids.as_ref());
@@ -114,7 +127,7 @@ impl ProfileStates {
         let browser = LocalBrowser { states: self.clone(), id, is_ended: false, _room: room };
         // A service worker of the profile may have postponed requests.
         self.0.routes.set(id, Route::Nowhere.into());
-        let profile = Some(LoadedProfile { save_changes: false, ..profile });
+        let profile = profile.map(|profile| LoadedProfile { save_changes: false, ..profile });
         let viewport = Viewport { width: 800, height: 600, ..Viewport::default() };
         let shape = Shape { headless: true, viewport, profile, ..Shape::default() };
         self.0.engine.start(&Launch { id, shape, abandoned_after_seconds: ABANDONED_SECONDS }).await?;

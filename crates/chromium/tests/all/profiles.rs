@@ -49,9 +49,12 @@ fn pieces(bytes: &[u8]) -> ByteStream {
     stream::iter(bytes.chunks(1000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect::<Vec<_>>()).boxed()
 }
 
+/// The profile of [`with_profile`].
+const SAVED: LoadedProfile =
+    LoadedProfile { id: ProfileId::from_ulid(Ulid::from_parts(1, 1)), version: None, save_changes: true };
+
 pub(super) fn with_profile(save_changes: bool) -> Shape {
-    let id = ProfileId::from_ulid(Ulid::from_parts(1, 1));
-    Shape { profile: Some(LoadedProfile { id, version: None, save_changes }), ..headless() }
+    Shape { profile: Some(LoadedProfile { save_changes, ..SAVED }), ..headless() }
 }
 
 pub(super) async fn fixture(source: Source) -> anyhow::Result<Fixture> {
@@ -61,7 +64,7 @@ pub(super) async fn fixture(source: Source) -> anyhow::Result<Fixture> {
 }
 
 pub(super) async fn capture(engine: &Engine, id: BrowserId) -> anyhow::Result<Vec<u8>> {
-    let archive = engine.capture(id).await?;
+    let archive = engine.capture(id, SAVED).await?;
     Ok(within(Duration::from_secs(60), archive.try_collect::<Vec<Bytes>>()).await??.concat())
 }
 
@@ -84,7 +87,7 @@ async fn a_profile_is_taken_out_although_the_server_dies_meanwhile() -> anyhow::
     let id = fixture.start(with_profile(true)).await?;
     write(&fixture.engine, id).await?;
     let mut events = fixture.engine.events();
-    let mut first = fixture.engine.capture(id).await?;
+    let mut first = fixture.engine.capture(id, SAVED).await?;
     first.next().await.context("a piece")??;
     drop(first);
     gone(&fixture.engine, id, |line| line.contains("/chromium")).await?;
