@@ -1,6 +1,7 @@
 //! Controls a running browser over its debugging protocol.
 
 mod active_page;
+mod capture;
 mod dialogs;
 mod open_pages;
 mod remote;
@@ -12,14 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use base64::Engine;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::cdp::{Cdp, CdpError, Endpoint, Notice, text};
 use crate::flags::WINDOW_FRAME;
-use casement_agent_protocol::{Region, Viewport};
+use casement_agent_protocol::Viewport;
 
 pub(crate) use reopen::{OpenTabs, RESTART_PAGE};
 
@@ -27,8 +27,6 @@ pub(crate) use reopen::{OpenTabs, RESTART_PAGE};
 const BROWSER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of the first page's first answer.
 const FIRST_PAGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The timeout of a screenshot: a large page is drawn without a graphics card.
-const SCREENSHOT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time for a page to reach its new size before it is resized again.
 const RESIZE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The maximum number of times that a page is resized.
@@ -199,36 +197,6 @@ impl Browser {
     /// Requests that the browser closes, without waiting for it.
     pub(crate) async fn close(&self) -> Result<(), CdpError> {
         self.cdp.send(None, "Browser.close", json!({})).await
-    }
-
-    /// Returns a PNG of `region` of the page in front, in device pixels.
-    pub(crate) async fn capture(&self, region: Region) -> Result<Vec<u8>, CdpError> {
-        let page = self.front().await?;
-        // A page with an open dialog cannot be captured.
-        let captured = tokio::select! {
-            biased;
-            dialog = self.dialog_opens(&page.target) => Err(CdpError::Dialog(dialog.to_string())),
-            captured = self.capture_page(&page, region) => captured,
-        };
-        self.detach(&page).await;
-        let encoded = captured?;
-        base64::engine::general_purpose::STANDARD.decode(text(&encoded["data"])).map_err(|e| CdpError::Refused {
-            method: "Page.captureScreenshot",
-            message: format!("the picture is not readable: {e}"),
-        })
-    }
-
-    async fn capture_page(&self, page: &Page, region: Region) -> Result<Value, CdpError> {
-        let metrics = self.cdp.call(Some(&page.session), "Page.getLayoutMetrics", json!({}), BROWSER_TIMEOUT).await?;
-        // The clip is relative to the document, a region to the visible part.
-        let scroll_offset = |key: &str| metrics["cssVisualViewport"][key].as_f64().unwrap_or(0.0);
-        let clip = json!({
-            "x": f64::from(region.x) + scroll_offset("pageX"),
-            "y": f64::from(region.y) + scroll_offset("pageY"),
-            "width": region.width, "height": region.height, "scale": 1,
-        });
-        let params = json!({ "format": "png", "clip": clip, "optimizeForSpeed": true });
-        self.cdp.call(Some(&page.session), "Page.captureScreenshot", params, SCREENSHOT_TIMEOUT).await
     }
 
     /// Resizes all pages to `viewport`, and later also new ones.

@@ -4,6 +4,7 @@
 //! The list of pages at `/json/list` is answered by the agent, because the remote side serves WebSockets only.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
@@ -12,7 +13,6 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::browser_handle::BrowserHandle;
-use std::sync::Arc;
 
 /// The maximum number of open connections.
 const MAX_CONNECTIONS: usize = 64;

@@ -54,17 +54,30 @@ impl Engine {
         if !sandbox.is_alive() || self.0.slots().contains_key(&id) {
             return;
         }
-        let answer = query_until_answered(&sandbox, query_slots).await;
         let record = SandboxRecord::read(&sandbox.dir);
         let memory_bytes = record.as_ref().and_then(|record| record.memory_bytes);
         let memory_bytes = memory_bytes.unwrap_or(self.0.config.memory_bytes);
         let remote = record.and_then(|record| record.remote);
+        // Before the query: the agent of a remote browser is ready only while it reaches its browser.
+        if let Some(remote) = &remote
+            && let Err(error) = self.open_socket(id, &sandbox, Some(remote))
+        {
+            tracing::error!(browser = %id, %error, "cannot serve the socket of an adopted remote browser");
+            return;
+        }
+        let is_remote = remote.is_some();
+        let answer = query_until_answered(&sandbox, query_slots).await;
         let running = answer.and_then(|(agent, path)| {
             Running::new(id, sandbox, agent, path, memory_bytes, remote).map_err(|error| error.to_string())
         });
         match running {
             Ok(running) => self.add(running),
-            Err(why) => tracing::warn!(browser = %id, why, "cannot adopt a browser of a previous server process"),
+            Err(why) => {
+                if is_remote {
+                    self.close_sockets(id);
+                }
+                tracing::warn!(browser = %id, why, "cannot adopt a browser of a previous server process");
+            }
         }
     }
 
@@ -74,8 +87,10 @@ impl Engine {
         if slots.contains_key(&id) {
             return;
         }
-        if let Err(error) = self.open_socket(id, &running.sandbox, running.remote.as_ref()) {
-            tracing::error!(browser = %id, %error, "cannot serve the way out of an adopted browser");
+        if running.remote.is_none()
+            && let Err(error) = self.open_socket(id, &running.sandbox, None)
+        {
+            tracing::error!(browser = %id, %error, "cannot serve the egress of an adopted browser");
             return;
         }
         slots.insert(id, BrowserSlot::Running(Arc::clone(&running)));

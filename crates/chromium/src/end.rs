@@ -143,7 +143,7 @@ impl Engine {
     }
 
     /// Stops serving the socket of a sandbox that leads out.
-    fn close_sockets(&self, id: BrowserId) {
+    pub(crate) fn close_sockets(&self, id: BrowserId) {
         self.0.egress.close(&id.to_string());
         if let Some(remote) = self.0.remote.get() {
             remote.close(id);

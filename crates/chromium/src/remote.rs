@@ -2,14 +2,13 @@
 
 use std::os::unix::net::UnixListener;
 
-use casement_domain::browser::{EngineError, Launch, Started};
+use casement_domain::browser::{EngineError, EngineFault, Launch, Started};
 use casement_domain::ids::BrowserId;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
 use crate::fault::failed;
 use crate::running::{BrowserSlot, Running};
-use casement_domain::browser::EngineFault;
 
 /// A browser that was started elsewhere.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

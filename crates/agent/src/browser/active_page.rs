@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{BROWSER_TIMEOUT, Browser, MAX_PAGES, Page, PageState};
+use super::{Browser, MAX_PAGES, PageState};
 use crate::cdp::{CdpError, Endpoint};
 
 /// The timeout for a page to report its state.
@@ -31,12 +31,6 @@ impl Browser {
             [alone] => Ok(alone.clone()),
             _ => self.choose_front(pages).await,
         }
-    }
-
-    /// Attaches to the page in front. The caller detaches from it.
-    pub(super) async fn front(&self) -> Result<Page, CdpError> {
-        let target = self.front_target().await?;
-        self.attach(target, BROWSER_TIMEOUT).await
     }
 
     /// Chooses the only focused page, or else the first listed page that may be visible.

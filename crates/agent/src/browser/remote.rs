@@ -32,7 +32,7 @@ impl HeldSizes {
         self.sessions.lock().remove(target);
     }
 
-    fn session(&self, target: &str) -> Option<String> {
+    pub(super) fn session(&self, target: &str) -> Option<String> {
         self.sessions.lock().get(target).cloned()
     }
 }
@@ -73,12 +73,12 @@ impl Browser {
         self.held_sizes.is_needed.load(Ordering::Relaxed)
     }
 
-    /// Resizes one page of a remote browser. If `is_requested` is true and its window does not give it the size, the
-    /// size is emulated. Otherwise a page that a client has resized keeps its size.
+    /// Resizes one page of a remote browser. If `is_requested` is true and its window does not give it the exact size,
+    /// the sizes of all pages are emulated from now on. Otherwise a page that a client has resized keeps its size.
     pub(super) async fn fit_remote(&self, page: &Page, viewport: Viewport, is_requested: bool) -> Result<(), CdpError> {
         if !self.emulates_sizes() {
             match self.fit_window(page, viewport, is_requested).await {
-                Ok(state) if state.hidden || state.scale == SCALE => return Ok(()),
+                Ok(state) if !is_requested || state.hidden || state.scale == SCALE => return Ok(()),
                 Ok(_) => {}
                 Err(CdpError::Refused { .. }) if is_requested => {}
                 Err(error) => return Err(error),

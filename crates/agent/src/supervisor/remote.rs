@@ -18,11 +18,14 @@ use casement_agent_protocol::{ErrorCode, ExitReason, FailureCode, State};
 
 /// The time within which a connection must be opened, at the start and after a loss. It counts only while the server
 /// serves the socket: without a server, the idle timeout of the session decides.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The timeout of one try, and the pause after a failed one, which doubles each time.
 const TRY_TIMEOUT: Duration = Duration::from_secs(10);
 const MIN_BACKOFF: Duration = Duration::from_millis(5);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
+/// The pause before a lost connection is opened again, for a connection that is lost again and again.
+const LOST_PAUSE: Duration = Duration::from_millis(50);
 
 impl Supervisor {
     /// Drives the remote browser until it is lost or a shutdown is requested. A shutdown does not close the browser.
@@ -67,7 +70,7 @@ impl Supervisor {
         let port = TcpListener::bind(("127.0.0.1", config.debugging_port)).await;
         let port = port.map_err(|e| StartError::new(FailureCode::Other, format_args!("the debugging port: {e}")))?;
         tokio::spawn(remote_forward::serve(port, self.browser.clone()));
-        let (browser, version) = self.connect(false).await?;
+        let (browser, version) = self.connect(false, START_TIMEOUT).await?;
         status.add_stage("attach");
         browser.prove_remote_page().await?;
         status.add_stage("evaluated");
@@ -85,9 +88,10 @@ impl Supervisor {
         tracing::warn!("the connection to the remote browser is lost");
         self.browser.status().update(|status| status.state = State::Starting);
         self.browser.replace(None);
+        tokio::time::sleep(LOST_PAUSE).await;
         let connected = async {
             loop {
-                let (browser, version) = self.connect(lost.emulates_sizes()).await?;
+                let (browser, version) = self.connect(lost.emulates_sizes(), RECONNECT_TIMEOUT).await?;
                 match browser.follow_remote_pages().await {
                     Ok(()) => return Ok((browser, version)),
                     Err(error) => tracing::debug!(%error, "the connection to the remote browser is lost again"),
@@ -112,16 +116,14 @@ impl Supervisor {
         self.set_ready();
     }
 
-    /// Tries to connect until [`CONNECT_TIMEOUT`] after the first failure.
-    async fn connect(&self, emulates_sizes: bool) -> Result<(Arc<Browser>, Version), CdpError> {
+    /// Tries to connect until `total` after the first failure.
+    async fn connect(&self, emulates_sizes: bool, total: Duration) -> Result<(Arc<Browser>, Version), CdpError> {
         let endpoint = self.browser.endpoint();
         let (mut failing_since, mut backoff) = (None, MIN_BACKOFF);
         loop {
             let tried_at = Instant::now();
-            let left = failing_since.map_or(CONNECT_TIMEOUT, |since: Instant| {
-                CONNECT_TIMEOUT.saturating_sub(since.elapsed()).max(MIN_BACKOFF)
-            });
-            let within = left.min(TRY_TIMEOUT);
+            let failing: Duration = failing_since.map_or(Duration::ZERO, |since: Instant| since.elapsed());
+            let within = total.saturating_sub(failing).clamp(MAX_BACKOFF, TRY_TIMEOUT);
             let connecting = Browser::connect_remote(&endpoint, self.browser.viewport(), emulates_sizes);
             let late = Err(CdpError::Timeout { method: "connect", after: within });
             let error = match timeout(within, connecting).await.unwrap_or(late) {
@@ -130,7 +132,7 @@ impl Supervisor {
             };
             match error {
                 CdpError::NotServed => failing_since = None,
-                error if failing_since.get_or_insert(tried_at).elapsed() >= CONNECT_TIMEOUT => return Err(error),
+                error if failing_since.get_or_insert(tried_at).elapsed() >= total => return Err(error),
                 error => tracing::debug!(%error, "cannot connect to the remote browser"),
             }
             tokio::time::sleep(backoff).await;
@@ -145,7 +147,7 @@ impl Supervisor {
             CdpError::Timeout { .. } => ExitReason::Hung,
             _ => ExitReason::Crashed,
         };
-        let seconds = CONNECT_TIMEOUT.as_secs();
+        let seconds = RECONNECT_TIMEOUT.as_secs();
         End::exited(reason, format!("the remote browser could not be reached again within {seconds} s: {error}"))
     }
 }

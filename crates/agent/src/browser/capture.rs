@@ -1,0 +1,54 @@
+//! Pictures of the page in front.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+
+use super::{BROWSER_TIMEOUT, Browser, Page};
+use crate::cdp::{CdpError, text};
+use casement_agent_protocol::Region;
+
+/// The timeout of a screenshot: a large page is drawn without a graphics card.
+const SCREENSHOT_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Browser {
+    /// Returns a PNG of `region` of the page in front, in device pixels.
+    pub(crate) async fn capture(&self, region: Region) -> Result<Vec<u8>, CdpError> {
+        let target = self.front_target().await?;
+        // The picture of a page with an emulated size has that size only in the session that emulates it.
+        let held = self.held_sizes.session(&target);
+        let is_held = held.is_some();
+        let page = match held {
+            Some(session) => Page { target, session },
+            None => self.attach(target, BROWSER_TIMEOUT).await?,
+        };
+        // A page with an open dialog cannot be captured.
+        let captured = tokio::select! {
+            biased;
+            dialog = self.dialog_opens(&page.target) => Err(CdpError::Dialog(dialog.to_string())),
+            captured = self.capture_page(&page, region) => captured,
+        };
+        if !is_held {
+            self.detach(&page).await;
+        }
+        let encoded = captured?;
+        base64::engine::general_purpose::STANDARD.decode(text(&encoded["data"])).map_err(|e| CdpError::Refused {
+            method: "Page.captureScreenshot",
+            message: format!("the picture is not readable: {e}"),
+        })
+    }
+
+    async fn capture_page(&self, page: &Page, region: Region) -> Result<Value, CdpError> {
+        let metrics = self.cdp.call(Some(&page.session), "Page.getLayoutMetrics", json!({}), BROWSER_TIMEOUT).await?;
+        // The clip is relative to the document, a region to the visible part.
+        let scroll_offset = |key: &str| metrics["cssVisualViewport"][key].as_f64().unwrap_or(0.0);
+        let clip = json!({
+            "x": f64::from(region.x) + scroll_offset("pageX"),
+            "y": f64::from(region.y) + scroll_offset("pageY"),
+            "width": region.width, "height": region.height, "scale": 1,
+        });
+        let params = json!({ "format": "png", "clip": clip, "optimizeForSpeed": true });
+        self.cdp.call(Some(&page.session), "Page.captureScreenshot", params, SCREENSHOT_TIMEOUT).await
+    }
+}
