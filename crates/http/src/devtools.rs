@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix_web::HttpResponse;
 use bytes::Bytes;
-use casement_domain::NotFound;
+use casement_domain::{NotFound, engine::Capability};
 use http_body_util::{BodyExt as _, Full, Limited};
 use serde_json::Value;
 
@@ -72,6 +72,7 @@ fn urls(request: &Request<ActiveSession>) -> Urls<'_> {
 /// Reads an endpoint of the session's browser.
 async fn read(request: &Request<ActiveSession>, path: &str) -> Result<Value, ApiError> {
     let (services, session) = (request.services(), request.session());
+    services.sessions.check_engine(session, Capability::Cdp)?;
     let activity = services.sessions.activity().begin(session.id);
     let _activity = activity.ok_or_else(|| NotFound::new("browser session", session.id.to_string()))?;
     let browser = session.browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;

@@ -7,7 +7,7 @@ use actix_web::{
     web::{self, Payload},
 };
 use bytes::Bytes;
-use casement_domain::{NotFound, fs::Upload, session::ActivityGuard};
+use casement_domain::{NotFound, engine::Capability, fs::Upload, session::ActivityGuard};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use url::Url;
 
@@ -50,9 +50,15 @@ struct ConnectionContext {
 }
 
 impl ConnectionContext {
-    /// Begins activity in the session. A connection with a `kind` records its own telemetry events.
-    fn new<C: SessionCredential>(request: Request<C>, kind: Option<Kind>) -> Result<Self, ApiError> {
+    /// Begins activity in the session, whose engine needs `capability`. A connection with a `kind` records its own
+    /// telemetry events.
+    fn new<C: SessionCredential>(
+        request: Request<C>,
+        capability: Capability,
+        kind: Option<Kind>,
+    ) -> Result<Self, ApiError> {
         let session = request.session();
+        request.services().sessions.check_engine(session, capability)?;
         let browser = session.browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;
         let activity = request.services().sessions.activity();
         let is_view = matches!(kind, Some(Kind::LiveView { .. }));
@@ -99,7 +105,7 @@ pub(crate) async fn open_cdp(
     client: &ClientHandshake,
     path: Option<String>,
 ) -> Answer {
-    let context = ConnectionContext::new(request, Some(Kind::Cdp))?;
+    let context = ConnectionContext::new(request, Capability::Cdp, Some(Kind::Cdp))?;
     let path = match path {
         Some(path) => path,
         None => context.connector.cdp_path().await?,
@@ -115,7 +121,7 @@ pub(crate) async fn bidi(request: Request<ActiveSession>) -> Answer {
 
 /// Relays a WebDriver BiDi connection.
 pub(crate) async fn open_bidi(request: Request<ActiveSession>, client: &ClientHandshake) -> Answer {
-    let context = ConnectionContext::new(request, Some(Kind::WebDriver))?;
+    let context = ConnectionContext::new(request, Capability::Bidi, Some(Kind::WebDriver))?;
     let upstream = context.connector.dial(Channel::WebDriver).await?;
     let relay = BidiRelay {
         webdriver_url: context.webdriver_url,
@@ -133,7 +139,8 @@ pub(crate) async fn bidi_of_session(request: Request<ActiveSession>) -> Answer {
     let client = ClientHandshake::read(request.http())?;
     let id = WebDriverSessionId::parse(request.http().match_info().get("webdriver_id").unwrap_or_default())
         .map_err(|error| ApiError::new(Code::NotFound, error.to_string()))?;
-    ConnectionContext::new(request, Some(Kind::WebDriver))?.relay(Channel::WebDriver, id.upstream_path(), &client).await
+    let context = ConnectionContext::new(request, Capability::Bidi, Some(Kind::WebDriver))?;
+    context.relay(Channel::WebDriver, id.upstream_path(), &client).await
 }
 
 /// `/vm/{session_id}/wd/{tail}`: forwards a classic WebDriver command.
@@ -180,7 +187,7 @@ pub(crate) async fn run_command<C: SessionCredential>(
     let command = ClassicRequest::check(request.http().method(), tail, body)?;
     let kind = command.kind().clone();
     let (api, session) = (request.shared_api(), request.session().id);
-    let context = ConnectionContext::new(request, None)?;
+    let context = ConnectionContext::new(request, Capability::WebDriver, None)?;
     let upstream = context.connector.dial(Channel::WebDriver).await?;
     let ClassicResponse { response, created } = forward(command, upstream, &context.webdriver_url).await?;
     let (sessions, services) = (&api.classic_sessions, &api.services);
@@ -239,7 +246,7 @@ pub(crate) async fn live_socket(request: Request<LiveViewer>) -> Answer {
     let (activity, session) = (request.services().sessions.activity().clone(), request.session().clone());
     let may_act = Box::new(move || activity.people_may_act(&session));
     let viewer = request.services().ids.next().to_string().to_ascii_lowercase();
-    let context = ConnectionContext::new(request, Some(Kind::LiveView { id: viewer }))?;
+    let context = ConnectionContext::new(request, Capability::LiveView, Some(Kind::LiveView { id: viewer }))?;
     let (access, view_url) = match context.permission {
         Permission::Drive | Permission::Interact => (Access::Interact, Some(context.view_url)),
         Permission::View => (Access::View, None),
