@@ -34,7 +34,7 @@ pub(crate) fn use_cases(
         machine: Arc::new(engine.clone()),
         web_store: Arc::new(web_store),
         connections,
-        activity: sessions.activity().clone(),
+        operations: sessions.operations(),
         clock: Arc::new(System),
         ids: Arc::new(System),
         max,

@@ -140,10 +140,11 @@ async fn run(command: Command, traces: Option<RecordedTraces>) -> anyhow::Result
         Command::Drain(settings) => node_drain::run(settings).await,
         Command::Backup(settings) => Box::pin(backup::create(settings)).await,
         Command::Restore(settings) => Box::pin(backup::restore(settings)).await,
-        Command::Openapi { operations, metrics } => {
-            let text = match (operations, metrics) {
-                (true, _) => casement_http::operations_page(),
-                (_, true) => metrics_catalogue::page(),
+        Command::Openapi { operations, metrics, engines } => {
+            let text = match (operations, metrics, engines) {
+                (true, ..) => casement_http::operations_page(),
+                (_, true, _) => metrics_catalogue::page(),
+                (.., true) => casement_domain::engine::table(),
                 _ => casement_http::openapi(),
             };
             Ok(write!(std::io::stdout(), "{text}")?)

@@ -189,6 +189,9 @@ pub(crate) enum Command {
         /// Print the page of metrics instead, as Markdown
         #[arg(long, conflicts_with = "operations")]
         metrics: bool,
+        /// Print the table of what each kind of engine can do instead, as Markdown
+        #[arg(long, conflicts_with_all = ["operations", "metrics"])]
+        engines: bool,
     },
     /// Print the completions of commands for a shell
     Completion {

@@ -193,6 +193,12 @@ pub(crate) const RESOURCES: &[Resource] = &[
         verbs: &[verb("list", "list_audit_records"), verb("export", "export_audit_chunk")],
     },
     Resource {
+        name: "engines",
+        about: "List the engines of an installation and what they can do",
+        columns: &["name", "kind", "default", "max_sessions"],
+        verbs: &[verb("list", "list_engines")],
+    },
+    Resource {
         name: "nodes",
         about: "List the nodes of an installation, and drain them",
         columns: &["id", "host", "state", "sessions", "max_sessions", "idle_browsers", "version", "heartbeat_at"],

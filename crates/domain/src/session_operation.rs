@@ -1,6 +1,7 @@
 //! The begin and the errors of operations inside a session, shared by all kinds of operations.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use futures_core::Stream;
 use futures_core::stream::BoxStream;
 
 use crate::browser::{EngineError, Viewport};
+use crate::engine::{Capability, EngineRefused, Engines, check};
 use crate::field::InvalidInput;
 use crate::ids::{BrowserId, SessionId};
 use crate::session::{Activity, ActivityGuard, Session};
@@ -140,13 +142,44 @@ impl<T> Stream for Held<T> {
     }
 }
 
-/// Begins an operation inside an active session.
-///
-/// # Errors
-/// [`OperationError::Missing`] if the session has ended or has no browser.
-pub fn enter(session: &Session, activity: &Activity) -> Result<ActiveOperation, OperationError> {
-    let missing = || OperationError::Missing(format!("browser session {} not found", session.id));
-    let browser = session.browser.filter(|_| session.is_active()).ok_or_else(missing)?;
-    let guard = activity.begin(session.id).ok_or_else(missing)?;
-    Ok(ActiveOperation { session: session.id, browser, viewport: session.shape.viewport, guard })
+/// The begin of operations inside sessions.
+#[derive(Clone)]
+pub struct SessionOperations {
+    activity: Activity,
+    engines: Arc<dyn Engines>,
+}
+
+impl SessionOperations {
+    /// Creates it from the activity of sessions and the engines of the installation.
+    #[must_use]
+    pub fn new(activity: Activity, engines: Arc<dyn Engines>) -> Self {
+        Self { activity, engines }
+    }
+
+    /// Begins an operation inside an active session, for which the engine of its browser needs `capability`.
+    ///
+    /// # Errors
+    /// [`OperationError::NotSupported`] if the engine lacks the capability; nothing was done.
+    /// [`OperationError::Missing`] if the session has ended or has no browser.
+    pub fn begin(&self, session: &Session, capability: Capability) -> Result<ActiveOperation, OperationError> {
+        self.check(session, capability)?;
+        let missing = || OperationError::Missing(format!("browser session {} not found", session.id));
+        let browser = session.browser.filter(|_| session.is_active()).ok_or_else(missing)?;
+        let guard = self.activity.begin(session.id).ok_or_else(missing)?;
+        Ok(ActiveOperation { session: session.id, browser, viewport: session.shape.viewport, guard })
+    }
+
+    /// Checks that the engine of a session's browser has a capability.
+    ///
+    /// # Errors
+    /// [`EngineRefused`].
+    pub fn check(&self, session: &Session, capability: Capability) -> Result<(), EngineRefused> {
+        check(&*self.engines, &session.shape.engine, capability)
+    }
+}
+
+impl From<EngineRefused> for OperationError {
+    fn from(refused: EngineRefused) -> Self {
+        Self::NotSupported(refused.to_string())
+    }
 }

@@ -110,6 +110,7 @@ fn close_reason(reason: EndReason) -> CloseReason {
         EndReason::BrowserClosed => CloseReason::BrowserClosed,
         EndReason::BrowserHung => CloseReason::BrowserHung,
         EndReason::NodeDrained => CloseReason::NodeDrained,
+        EndReason::EngineLost => CloseReason::EngineLost,
     }
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use actix_web::HttpResponse;
 use bytes::Bytes;
-use casement_domain::{NotFound, session::ActivityGuard};
+use casement_domain::{NotFound, engine::Capability, session::ActivityGuard};
 use http_body_util::{BodyExt as _, Full, Limited};
 use serde_json::{Value, json};
 
@@ -100,6 +100,7 @@ enum Source {
 
 fn source(request: &Request<ActiveSession>) -> Result<Source, ApiError> {
     let (services, session) = (request.services(), request.session());
+    services.sessions.check_engine(session, Capability::Cdp)?;
     let activity = services.sessions.activity().begin(session.id);
     let activity = activity.ok_or_else(|| NotFound::new("browser session", session.id.to_string()))?;
     let browser = session.browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;

@@ -103,7 +103,7 @@ pub(crate) struct Detail {
 /// The underlying failure.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct InnerError {
-    /// The kind of failure: `browser_crashed`, `browser_hung`, `agent_error`, `display_error`, `proxy_error`,
+    /// The kind of failure: `browser_crashed`, `browser_hung`, `agent_error`, `display_error`, `proxy_error`, `engine_error`,
     /// `dns_error`, `connect_error`, `tls_error`, `http_status` or `provider_error`.
     code: &'static str,
     /// A text for people.
@@ -348,6 +348,7 @@ impl From<EngineFault> for InnerCode {
             EngineFault::AgentError => "agent_error",
             EngineFault::DisplayError => "display_error",
             EngineFault::ProxyError => "proxy_error",
+            EngineFault::RemoteError => "engine_error",
         })
     }
 }
@@ -435,6 +436,7 @@ mod tests {
             EngineFault::AgentError,
             EngineFault::DisplayError,
             EngineFault::ProxyError,
+            EngineFault::RemoteError,
         ];
         let upstream = [
             UpstreamFault::Dns,

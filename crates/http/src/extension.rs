@@ -7,6 +7,7 @@ use actix_web::{
     http::{StatusCode, header, header::ContentType},
 };
 use casement_domain::{
+    engine::Capability,
     extension::{
         Extension, ExtensionFilter, Extensions, InspectedArchive, MAX_EXTENSION_BYTES, MAX_LOADED_AT_ONCE, Upload,
     },
@@ -228,6 +229,8 @@ async fn extension_from_web_store(request: Request<ProjectKey>) -> Answer {
 }
 
 async fn load_extensions(mut request: Request<ActiveSession>) -> Answer {
+    // Before the archives are read.
+    request.services().sessions.check_engine(request.session(), Capability::Extensions)?;
     let mut form = request.form(MAX_EXTENSION_BYTES * MAX_LOADED_AT_ONCE as u64 + FORM, &[FILES]).await?;
     let extensions = request.services().extensions.clone();
     let uploads = inspected(&mut form, &extensions).await?;

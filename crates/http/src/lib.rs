@@ -27,6 +27,7 @@ mod curl;
 mod date_time;
 mod deployment;
 mod devtools;
+mod engine;
 mod entitlements;
 mod error;
 mod extension;

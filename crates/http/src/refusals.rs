@@ -11,6 +11,7 @@ use casement_domain::{
     auth_connection::AuthConnectionFailure,
     blob::BlobError,
     browser::{EngineError, EngineFault},
+    engine::EngineRefused,
     credential::NoTotpSecret,
     credential_provider::ProviderFault,
     field::{FieldCode, InvalidInput, InvalidValue},
@@ -52,6 +53,7 @@ respond_with_own_message! {
     BadCursor => InvalidCursor,
     BadOffset => InvalidCursor,
     BrowsersLeased => ResourceInUse,
+    EngineRefused => NotSupported,
     InUse => ResourceInUse,
     InsufficientScope => InsufficientScope,
     LoginRuns => InvalidState,
@@ -245,6 +247,7 @@ impl From<UseSessionError> for ApiError {
             UseSessionError::NotFound(missing) => missing.into(),
             UseSessionError::LoginRuns(refused) => refused.into(),
             UseSessionError::Invalid(invalid) => invalid.into(),
+            UseSessionError::EngineRefused(refused) => refused.into(),
             UseSessionError::Engine(engine) => engine.into(),
             UseSessionError::Store(store) => store.into(),
         }

@@ -2,13 +2,13 @@
 
 use crate::{
     api_key, audit, audit_destination, auth_connection, auth_context, computer, connect, credential,
-    credential_provider, curl, deployment, entitlements, extension, fs, invocation, node, operation::Operations,
+    credential_provider, curl, deployment, engine, entitlements, extension, fs, invocation, node, operation::Operations,
     operational, pool, process, profile, project, proxy, repl, replay, script, session, session_log, telemetry,
     telemetry_destination, wd_hub, webmcp,
 };
 
 /// The functions that declare the operations of each resource.
-const RESOURCES: [fn(&mut Operations); 31] = [
+const RESOURCES: [fn(&mut Operations); 32] = [
     session::operations,
     connect::operations,
     wd_hub::operations,
@@ -39,6 +39,7 @@ const RESOURCES: [fn(&mut Operations); 31] = [
     audit::operations,
     audit_destination::operations,
     node::operations,
+    engine::operations,
     operational::operations,
 ];
 

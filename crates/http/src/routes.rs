@@ -12,7 +12,7 @@ use actix_web::{
 };
 
 use crate::{
-    api_key, cluster, connect, curl, deployment, devtools,
+    api_key, cluster, connect, curl, deployment, devtools, engine,
     error::{ApiError, Code},
     invocation, login_page, node, not_supported,
     operation::{Operation, Requirement},
@@ -215,6 +215,7 @@ fn web_interface(routes: &mut Routes) {
         .on(Method::POST, api_key::create_api_key)
         .done(routes);
     path("/ui/api/org/api_keys/{id}").on(Method::DELETE, api_key::delete_api_key).done(routes);
+    path("/ui/api/engines").on(Method::GET, engine::list_engines).done(routes);
     path("/ui/api/nodes").on(Method::GET, node::list_nodes).done(routes);
     path("/ui/api/nodes/{id}/drain").on(Method::POST, node::drain_node).done(routes);
     path("/ui/api/nodes/{id}/resume").on(Method::POST, node::resume_node).done(routes);

@@ -7,7 +7,12 @@ use actix_web::{
     web::{self, Payload},
 };
 use bytes::Bytes;
-use casement_domain::{NotFound, SessionId, engine::EngineName, fs::Upload, session::ActivityGuard};
+use casement_domain::{
+    NotFound, SessionId,
+    engine::{Capability, EngineName},
+    fs::Upload,
+    session::ActivityGuard,
+};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use url::Url;
 
@@ -59,9 +64,15 @@ struct ConnectionContext {
 }
 
 impl ConnectionContext {
-    /// Begins activity in the session. A connection with a `kind` records its own telemetry events.
-    fn new<C: SessionCredential>(request: Request<C>, kind: Option<Kind>) -> Result<Self, ApiError> {
+    /// Begins activity in the session, whose engine needs `capability`. A connection with a `kind` records its own
+    /// telemetry events.
+    fn new<C: SessionCredential>(
+        request: Request<C>,
+        capability: Capability,
+        kind: Option<Kind>,
+    ) -> Result<Self, ApiError> {
         let session = request.session();
+        request.services().sessions.check_engine(session, capability)?;
         let browser = session.browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;
         let activity = request.services().sessions.activity();
         let is_view = matches!(kind, Some(Kind::LiveView { .. }));
@@ -114,7 +125,7 @@ pub(crate) async fn open_cdp<C: SessionCredential>(
     client: &ClientHandshake,
     path: Option<String>,
 ) -> Answer {
-    let context = ConnectionContext::new(request, Some(Kind::Cdp))?;
+    let context = ConnectionContext::new(request, Capability::Cdp, Some(Kind::Cdp))?;
     let path = match path {
         Some(path) => path,
         // The path of a remote browser comes with its connection.
@@ -132,7 +143,7 @@ pub(crate) async fn bidi(request: Request<ActiveSession>) -> Answer {
 
 /// Relays a WebDriver BiDi connection.
 pub(crate) async fn open_bidi(request: Request<ActiveSession>, client: &ClientHandshake) -> Answer {
-    let context = ConnectionContext::new(request, Some(Kind::WebDriver))?;
+    let context = ConnectionContext::new(request, Capability::Bidi, Some(Kind::WebDriver))?;
     let remote = context.connector.remote_session().map(|session| RemoteBidi { session, engine: context.engine });
     let channel = if remote.is_some() { Channel::Bidi } else { Channel::WebDriver };
     let upstream = context.connector.dial(channel).await?;
@@ -162,7 +173,7 @@ async fn open_bidi_of_session<C: SessionCredential>(
     client: &ClientHandshake,
     id: &WebDriverSessionId,
 ) -> Answer {
-    let context = ConnectionContext::new(request, Some(Kind::WebDriver))?;
+    let context = ConnectionContext::new(request, Capability::Bidi, Some(Kind::WebDriver))?;
     match context.connector.remote_session() {
         Some(remote) if remote.id != id.as_str() => Err(ClassicError::UnknownSession.into()),
         Some(_) => context.relay(Channel::Bidi, String::new(), client).await,
@@ -246,7 +257,7 @@ pub(crate) async fn run_command<C: SessionCredential>(
     let command = ClassicRequest::check(request.http().method(), tail, body)?;
     let kind = command.kind().clone();
     let (api, session) = (request.shared_api(), request.session().id);
-    let context = ConnectionContext::new(request, None)?;
+    let context = ConnectionContext::new(request, Capability::WebDriver, None)?;
     let upstream = context.connector.dial(Channel::WebDriver).await?;
     let answered = forward(command, upstream, &context.webdriver_url).await?;
     report(&api, session, &context.end, &kind, &answered);
@@ -263,7 +274,7 @@ async fn run_remote<C: SessionCredential>(
     let method = request.http().method().clone();
     let kind = CommandKind::of(&method, tail)?;
     let (api, session) = (request.shared_api(), request.session().id);
-    let context = ConnectionContext::new(request, None)?;
+    let context = ConnectionContext::new(request, Capability::WebDriver, None)?;
     let classic = RemoteClassic {
         connector: context.connector.as_ref(),
         session: remote,
@@ -336,7 +347,7 @@ pub(crate) async fn live_socket(request: Request<LiveViewer>) -> Answer {
     let (activity, session) = (request.services().sessions.activity().clone(), request.session().clone());
     let may_act = Box::new(move || activity.people_may_act(&session));
     let viewer = request.services().ids.next().to_string().to_ascii_lowercase();
-    let context = ConnectionContext::new(request, Some(Kind::LiveView { id: viewer }))?;
+    let context = ConnectionContext::new(request, Capability::LiveView, Some(Kind::LiveView { id: viewer }))?;
     let (access, view_url) = match context.permission {
         Permission::Drive | Permission::Interact => (Access::Interact, Some(context.view_url)),
         Permission::View => (Access::View, None),

@@ -182,6 +182,13 @@ impl PoolRepository for Memory {
         Ok(Replaced::Yes)
     }
 
+    async fn set_blocked(&self, id: PoolId, reason: Option<String>) -> Result<(), StoreError> {
+        if let Some(row) = self.state().pools.get_mut(&id) {
+            row.blocked_reason = reason;
+        }
+        Ok(())
+    }
+
     async fn warm(&self, browser: &Browser, generation: Generation) -> Result<Replaced, StoreError> {
         let mut state = self.state();
         let pool = browser.pool.and_then(|pool| state.pools.get(&pool));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use casement_domain::browser::{BrowserEngine, Installation, Shape, SpareBrowsers};
+use casement_domain::engine::ConfiguredEngines;
 use casement_domain::extension::NoExtensions;
 use casement_domain::node::NoPeers;
 use casement_domain::pool::{Leases, PoolDeps, PoolFiller, Pools};
@@ -52,6 +53,7 @@ impl Service {
             sessions: rows.clone(),
             browsers: rows.clone(),
             engine: engine.clone(),
+            engines: Arc::new(ConfiguredEngines::local()),
             extensions: Arc::new(NoExtensions),
             proxies: ProxyRouting::none(),
             profiles: SessionProfiles::none(),

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use casement_domain::TelemetryDestinationId;
 use casement_domain::browser::{BrowserPolicy, Locale, StartUrl, TimeZone};
 use casement_domain::deployment::PackagePath;
+use casement_domain::engine::EngineName;
 use casement_domain::login_page::HostPattern;
 use casement_domain::name::{LabelName, SlugName};
 use casement_domain::proxy::{BypassHost, CaBundle};
@@ -174,7 +175,7 @@ macro_rules! parsed_texts {
         }
     )+};
 }
-parsed_texts!(BypassHost, CaBundle, LabelName, Locale, PackagePath, SlugName, StartUrl, TimeZone, Url);
+parsed_texts!(BypassHost, CaBundle, EngineName, LabelName, Locale, PackagePath, SlugName, StartUrl, TimeZone, Url);
 
 impl ColumnValue for HostPattern {
     type Raw = String;

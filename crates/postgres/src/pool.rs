@@ -329,6 +329,12 @@ impl PoolRepository for PgPools {
         self.database.call("pool.lead", work).await
     }
 
+    async fn set_blocked(&self, id: PoolId, reason: Option<String>) -> Result<(), StoreError> {
+        let row = not_deleted().find(Column(id)).filter(browser_pools::blocked_reason.is_distinct_from(reason.clone()));
+        let changed = diesel::update(row).set(browser_pools::blocked_reason.eq(reason));
+        self.database.changed("pool.set_blocked", changed).await.map(drop)
+    }
+
     async fn observe(&self, id: PoolId, node: NodeId) -> Result<Observed, StoreError> {
         self.database.fetch("pool.observe", async |connection| observe(connection, id, node).await).await
     }

@@ -192,6 +192,8 @@ diesel::table! {
         memory_places -> Int4,
         time_zone -> Nullable<Text>,
         locale -> Nullable<Text>,
+        engine -> Text,
+        blocked_reason -> Nullable<Text>,
     }
 }
 
@@ -232,6 +234,7 @@ diesel::table! {
         memory_places -> Int4,
         time_zone -> Nullable<Text>,
         locale -> Nullable<Text>,
+        engine -> Text,
     }
 }
 
@@ -261,6 +264,7 @@ diesel::table! {
         memory_places -> Int4,
         time_zone -> Nullable<Text>,
         locale -> Nullable<Text>,
+        engine -> Text,
     }
 }
 

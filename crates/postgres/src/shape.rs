@@ -7,6 +7,7 @@ macro_rules! shape_columns {
             #[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
             #[diesel(table_name = $table, treat_none_as_null = true, check_for_backend(diesel::pg::Pg))]
             pub(crate) struct $name {
+                engine: $crate::column::Column<casement_domain::engine::EngineName>,
                 headless: bool,
                 stealth: bool,
                 kiosk_mode: bool,
@@ -31,6 +32,7 @@ macro_rules! shape_columns {
             fn of(shape: &casement_domain::browser::Shape) -> Self {
                 use $crate::column::Column;
                 Self {
+                    engine: Column(shape.engine.clone()),
                     headless: shape.headless,
                     stealth: shape.stealth,
                     kiosk_mode: shape.kiosk_mode,
@@ -53,7 +55,7 @@ macro_rules! shape_columns {
 
             fn value(self) -> Result<casement_domain::browser::Shape, $crate::error::BadRow> {
                 Ok(casement_domain::browser::Shape {
-                    engine: casement_domain::engine::EngineName::default(),
+                    engine: self.engine.0,
                     headless: self.headless,
                     stealth: self.stealth,
                     kiosk_mode: self.kiosk_mode,

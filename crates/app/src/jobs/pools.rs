@@ -77,6 +77,7 @@ fn reason_code(error: &EngineError) -> &'static str {
             EngineFault::AgentError => "agent_error",
             EngineFault::DisplayError => "display_error",
             EngineFault::ProxyError => "proxy_error",
+            EngineFault::RemoteError => "engine_error",
         },
         EngineError::NotRunning(_) => "not_running",
         EngineError::Timeout { .. } => "timeout",

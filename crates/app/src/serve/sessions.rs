@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use casement_domain::audit::NodeRun;
 use casement_domain::browser::BrowserEngine;
+use casement_domain::engine::ConfiguredEngines;
 use casement_domain::pool::{Leases, PoolDeps, Pools};
 use casement_domain::session::{Activity, SessionDeps, Sessions};
 use casement_domain::telemetry::TelemetryExporter;
@@ -116,6 +117,7 @@ impl SessionServices {
             sessions: rows.sessions.clone(),
             browsers: rows.browsers.clone(),
             engine: port.clone(),
+            engines: Arc::new(ConfiguredEngines::local()),
             extensions: rows.extensions.clone(),
             profiles: profiles.clone(),
             replays: replays::of_sessions(infrastructure.replays.clone(), engine, pending_cleanup.clone()),

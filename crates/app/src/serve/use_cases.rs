@@ -94,8 +94,8 @@ impl UseCases {
         let apps = Apps::new(under_apps, rows.apps.clone(), app_runtime, &settings.apps, stop);
         let credentials = credentials::use_cases(rows.credentials.clone(), keys, limits.max_credentials);
         let credential_providers = credential_providers::use_cases(rows.credential_providers.clone(), keys, settings);
-        let (machine, activity) = (Arc::new(engine.clone()), sessions.activity().clone());
-        let replays = Replays::new(machine, infrastructure.replays.clone(), activity, Arc::new(System));
+        let (machine, operations) = (Arc::new(engine.clone()), sessions.operations());
+        let replays = Replays::new(machine, infrastructure.replays.clone(), operations, Arc::new(System));
         let auth_changes = AuthChanges::default();
         let auth_connections = AuthConnections::new(AuthConnectionDeps {
             connections: rows.auth_connections.clone(),
@@ -148,7 +148,7 @@ impl UseCases {
     ) -> anyhow::Result<Services> {
         let Infrastructure { rows, engine, .. } = infrastructure;
         let (machine, system) = (Arc::new(engine.clone()), Arc::new(System));
-        let activity = || services.sessions.activity().clone();
+        let operations = || services.sessions.operations();
         let (keys, key_rows, projects) = (rows.keys.clone(), rows.key_rows.clone(), rows.projects.clone());
         Ok(Services {
             node: infrastructure.node,
@@ -167,8 +167,8 @@ impl UseCases {
             nodes: Nodes::new(rows.nodes.clone()),
             own: infrastructure.own.clone(),
             trail: services.trail.clone(),
-            files: Files::new(Arc::new(EngineFiles(infrastructure.engines.clone())), activity()),
-            computers: Computers::new(machine.clone(), activity()),
+            files: Files::new(Arc::new(EngineFiles(infrastructure.engines.clone())), operations()),
+            computers: Computers::new(machine.clone(), operations()),
             displays: machine.clone(),
             extensions: self.extensions.clone(),
             auth_connections: self.auth_connections.clone(),
@@ -178,12 +178,12 @@ impl UseCases {
             credential_providers: self.credential_providers.clone(),
             profiles: self.profiles.clone(),
             proxies: self.proxies.clone(),
-            processes: Processes::new(machine.clone(), activity(), system.clone()),
-            session_logs: SessionLogs::new(machine.clone(), activity()),
-            curl: Curl::new(machine.clone(), activity()),
+            processes: Processes::new(machine.clone(), operations(), system.clone()),
+            session_logs: SessionLogs::new(machine.clone(), operations()),
+            curl: Curl::new(machine.clone(), operations()),
             replays: self.replays.clone(),
-            scripts: Scripts::new(machine.clone(), activity()),
-            page_tools: PageTools::new(machine, activity()),
+            scripts: Scripts::new(machine.clone(), operations()),
+            page_tools: PageTools::new(machine, operations()),
             telemetry: TelemetryEvents::new(rows.telemetry.clone(), Arc::new(services.feed.clone()), system.clone()),
             telemetry_destinations: services.telemetry_destinations.clone(),
             recorder: services.recorder.clone(),

@@ -26,7 +26,7 @@ use crate::profile::{Profile, ProfileError, ProfileUnavailable, Profiles};
 use crate::proxy::ProxyRouting;
 use crate::reference::Reference;
 use crate::sealing::{SealError, Sealer};
-use crate::session::{IdOrName, SessionEvent, Sessions};
+use crate::session::{IdOrName, NotSupported, SessionEvent, Sessions};
 use crate::store_error::StoreError;
 
 /// The error of a use case of auth connections.
@@ -126,12 +126,18 @@ impl AuthConnections {
         &self.deps
     }
 
+    /// Checks that an engine of the installation has browsers for logins.
+    fn check_engine(&self) -> Result<(), NotSupported> {
+        self.deps.sessions.login_engine().map(drop).map_err(|refused| refused.of("engine"))
+    }
+
     /// Creates a connection, and its profile if the project has none with that name.
     ///
     /// # Errors
     /// See [`AuthConnectionError`]; then no connection is stored.
     pub async fn create(&self, scope: &Scope, input: ConnectionRequest) -> Result<AuthConnection, AuthConnectionError> {
         scope.writable()?;
+        self.check_engine()?;
         let NewConnection { domain, profile, mut update } = input.new_connection()?;
         self.look_up(scope, &mut update).await?;
         update.change.save_credentials = Some(new_saves_credentials(scope, update.change.save_credentials)?);
@@ -241,6 +247,7 @@ impl AuthConnections {
         record_session: Option<bool>,
     ) -> Result<StartedLogin, AuthConnectionError> {
         scope.writable()?;
+        self.check_engine()?;
         let connection = self.get(scope, which).await?;
         let proxy =
             proxy.as_ref().map(parse_proxy).transpose().map_err(|bad| InvalidInput::of("proxy", bad))?.flatten();

@@ -48,6 +48,8 @@ pub enum EngineFault {
     DisplayError,
     /// The proxy of the browser's traffic cannot be used on this node.
     ProxyError,
+    /// The server of a remote browser refused or failed.
+    RemoteError,
 }
 
 /// An error of the engine.

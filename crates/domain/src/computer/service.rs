@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::input::{parse_batch, parse_clipboard};
 use super::{Action, ActionError, ActionRequest, BatchItem, Computer, Point};
-use crate::session::{Activity, Session};
-use crate::session_operation::{OperationError, enter};
+use crate::engine::Capability;
+use crate::session::Session;
+use crate::session_operation::{OperationError, SessionOperations};
 
 /// The time of every call in addition to its pauses, because it may wait for another call, and the page for the CPU.
 const WORK_TIMEOUT: Duration = Duration::from_secs(60);
@@ -17,14 +18,14 @@ const EVENT: Duration = Duration::from_millis(5);
 #[derive(Clone)]
 pub struct Computers {
     computer: Arc<dyn Computer>,
-    activity: Activity,
+    operations: SessionOperations,
 }
 
 impl Computers {
     /// Creates the use cases.
     #[must_use]
-    pub fn new(computer: Arc<dyn Computer>, activity: Activity) -> Self {
-        Self { computer, activity }
+    pub fn new(computer: Arc<dyn Computer>, operations: SessionOperations) -> Self {
+        Self { computer, operations }
     }
 
     /// Performs one action.
@@ -54,7 +55,7 @@ impl Computers {
     /// # Errors
     /// See [`Computer::perform`].
     pub async fn all(&self, session: &Session, actions: Vec<Action>) -> Result<(), ActionError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::MouseAndKeyboard)?;
         let longest = actions.iter().map(longest).fold(WORK_TIMEOUT, Duration::saturating_add);
         self.computer.perform(entered.browser, actions, longest).await
     }
@@ -64,7 +65,7 @@ impl Computers {
     /// # Errors
     /// See [`Computer::mouse`].
     pub async fn mouse(&self, session: &Session) -> Result<Point, OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::MouseAndKeyboard)?;
         self.computer.mouse(entered.browser).await
     }
 
@@ -74,7 +75,7 @@ impl Computers {
     /// The text is absent or longer than [`MAX_CLIPBOARD`](super::MAX_CLIPBOARD); see [`Computer::write_clipboard`].
     pub async fn write_clipboard(&self, session: &Session, text: Option<String>) -> Result<(), OperationError> {
         let text = parse_clipboard(text)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Clipboard)?;
         self.computer.write_clipboard(entered.browser, text).await
     }
 
@@ -83,7 +84,7 @@ impl Computers {
     /// # Errors
     /// See [`Computer::read_clipboard`].
     pub async fn read_clipboard(&self, session: &Session) -> Result<String, OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Clipboard)?;
         self.computer.read_clipboard(entered.browser).await
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::{CurlAnswer, CurlMachine, CurlRequest};
-use crate::session::{Activity, Session};
-use crate::session_operation::{OperationError, UpstreamFault, enter};
+use crate::engine::Capability;
+use crate::session::Session;
+use crate::session_operation::{OperationError, UpstreamFault, SessionOperations};
 
 /// The lowest final status. A lower status announces another response.
 const FIRST_FINAL_STATUS: u16 = 200;
@@ -13,14 +14,14 @@ const FIRST_FINAL_STATUS: u16 = 200;
 #[derive(Clone)]
 pub struct Curl {
     machine: Arc<dyn CurlMachine>,
-    activity: Activity,
+    operations: SessionOperations,
 }
 
 impl Curl {
     /// Creates the use cases.
     #[must_use]
-    pub fn new(machine: Arc<dyn CurlMachine>, activity: Activity) -> Self {
-        Self { machine, activity }
+    pub fn new(machine: Arc<dyn CurlMachine>, operations: SessionOperations) -> Self {
+        Self { machine, operations }
     }
 
     /// Sends a request. The session is in use until its response is read.
@@ -28,7 +29,7 @@ impl Curl {
     /// # Errors
     /// See [`CurlMachine::send`]; [`OperationError::Upstream`] for a response with a status below 200.
     pub async fn send(&self, session: &Session, request: CurlRequest) -> Result<CurlAnswer, OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Curl)?;
         let CurlAnswer { status, headers, body } = self.machine.send(entered.browser, request).await?;
         // The response to the caller cannot have such a status: the caller would expect another response after it.
         if status < FIRST_FINAL_STATUS {

@@ -3,7 +3,14 @@
 mod configured;
 mod model;
 mod ports;
+mod refusals;
+mod table;
 
 pub use configured::{ConfiguredEngines, EngineSetError};
 pub use model::{Capability, EngineDescription, EngineKind, EngineName, EngineRefused, Support};
 pub use ports::Engines;
+#[cfg(feature = "mocks")]
+pub use ports::MockEngines;
+pub use refusals::check;
+pub use table::{TABLE_BEGIN, TABLE_END, table};
+pub(crate) use refusals::{check_fields, choose, describe};

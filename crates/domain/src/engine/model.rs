@@ -218,6 +218,14 @@ impl EngineDescription {
         Self { name, kind: EngineKind::WebDriver, max_sessions, support }
     }
 
+    /// Describes an engine that this installation no longer has: it supports nothing.
+    #[must_use]
+    pub fn gone(name: EngineName) -> Self {
+        let none = || Support::None("this installation no longer has the engine".into());
+        let support = Capability::ALL.into_iter().map(|capability| (capability, none())).collect();
+        Self { name, kind: EngineKind::WebDriver, max_sessions: None, support }
+    }
+
     /// Returns how far the engine supports a capability.
     #[must_use]
     pub fn support(&self, capability: Capability) -> &Support {

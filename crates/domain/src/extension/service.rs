@@ -12,6 +12,7 @@ use super::{
 use crate::access::Scope;
 use crate::blob::{BlobError, BlobStore};
 use crate::clock::{Clock, IdSource};
+use crate::engine::Capability;
 use crate::error::{InUse, NameTaken, NotFound, UseCaseError};
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue};
 use crate::ids::{ExtensionId, ProjectId};
@@ -19,8 +20,8 @@ use crate::name::SlugName;
 use crate::page::{Listed, Page};
 use crate::permission::{Kind, Verb};
 use crate::reference::Reference;
-use crate::session::{Activity, Connections, IdOrName, Session};
-use crate::session_operation::{ByteStream, OperationError, enter};
+use crate::session::{Connections, IdOrName, Session};
+use crate::session_operation::{ByteStream, OperationError, SessionOperations};
 use crate::store_error::StoreError;
 
 /// The error of a use case of extensions.
@@ -41,8 +42,8 @@ pub struct ExtensionDeps {
     pub web_store: Arc<dyn WebStore>,
     /// The open connections of sessions.
     pub connections: Arc<dyn Connections>,
-    /// The activity of sessions.
-    pub activity: Activity,
+    /// The begin of operations inside sessions.
+    pub operations: SessionOperations,
     /// The wall clock.
     pub clock: Arc<dyn Clock>,
     /// The source of identifiers.
@@ -180,7 +181,7 @@ impl Extensions {
     pub async fn load(&self, session: &Session, wishes: Vec<(String, InspectedArchive)>) -> Result<(), ExtensionError> {
         let names: Vec<String> = wishes.iter().map(|(name, _)| name.clone()).collect();
         load_names(&names)?;
-        let entered = enter(session, &self.deps.activity)?;
+        let entered = self.deps.operations.begin(session, Capability::Extensions)?;
         for (name, archive) in wishes {
             self.deps.machine.add(entered.browser, &name, archive.content).await?;
         }

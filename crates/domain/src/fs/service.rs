@@ -7,14 +7,15 @@ use super::{
     AbsolutePath, Changes, Entries, Entry, FileContent, FileMachine, FileMode, NewDirectory, NewMove, NewPermissions,
     NewWatch, Uploads, WatchId,
 };
-use crate::session::{Activity, ActivityGuard, Session};
-use crate::session_operation::{ByteStream, OperationError, enter};
+use crate::engine::Capability;
+use crate::session::{ActivityGuard, Session};
+use crate::session_operation::{ByteStream, OperationError, SessionOperations};
 
 /// The use cases of files.
 #[derive(Clone)]
 pub struct Files {
     machine: Arc<dyn FileMachine>,
-    activity: Activity,
+    operations: SessionOperations,
 }
 
 /// The content of a directory.
@@ -42,8 +43,8 @@ pub struct Archive {
 impl Files {
     /// Creates the use cases.
     #[must_use]
-    pub fn new(machine: Arc<dyn FileMachine>, activity: Activity) -> Self {
-        Self { machine, activity }
+    pub fn new(machine: Arc<dyn FileMachine>, operations: SessionOperations) -> Self {
+        Self { machine, operations }
     }
 
     /// Returns the entries of a directory, including hidden files.
@@ -52,7 +53,7 @@ impl Files {
     /// See [`AbsolutePath::parse`] and [`FileMachine`], as for all other operations.
     pub async fn list(&self, session: &Session, path: Option<String>) -> Result<Directory, OperationError> {
         let path = path_of(path)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         let entries = self.machine.list(entered.browser, path.clone()).await?;
         Ok(Directory { path, entries, guard: entered.guard })
     }
@@ -63,7 +64,7 @@ impl Files {
     /// See [`list`](Self::list).
     pub async fn info(&self, session: &Session, path: Option<String>) -> Result<(AbsolutePath, Entry), OperationError> {
         let path = path_of(path)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         let entry = self.machine.info(entered.browser, path.clone()).await?;
         Ok((path, entry))
     }
@@ -74,7 +75,7 @@ impl Files {
     /// See [`list`](Self::list).
     pub async fn read(&self, session: &Session, path: Option<String>) -> Result<Archive, OperationError> {
         let path = path_of(path)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         let FileContent { length, bytes } = self.machine.read(entered.browser, path.clone()).await?;
         Ok(Archive { path, length, bytes, guard: entered.guard })
     }
@@ -85,7 +86,7 @@ impl Files {
     /// See [`list`](Self::list).
     pub async fn archive(&self, session: &Session, path: Option<String>) -> Result<Archive, OperationError> {
         let path = path_of(path)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         let bytes = self.machine.archive(entered.browser, path.clone()).await?;
         Ok(Archive { path, length: None, bytes, guard: entered.guard })
     }
@@ -102,7 +103,7 @@ impl Files {
         content: ByteStream,
     ) -> Result<(), OperationError> {
         let (path, mode) = path_and_mode(path, mode, FileMode::FILE)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         self.machine.write(entered.browser, path, mode, content).await
     }
 
@@ -119,7 +120,7 @@ impl Files {
     /// # Errors
     /// See [`list`](Self::list).
     pub async fn upload(&self, session: &Session, files: Uploads) -> Result<(), OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         self.machine.upload(entered.browser, files).await
     }
 
@@ -141,7 +142,7 @@ impl Files {
         path: AbsolutePath,
         archive: ByteStream,
     ) -> Result<(), OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         self.machine.unpack(entered.browser, path, archive).await
     }
 
@@ -150,7 +151,7 @@ impl Files {
     /// # Errors
     /// See [`list`](Self::list).
     pub async fn make_directory(&self, session: &Session, new: NewDirectory) -> Result<(), OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         self.machine.make_directory(entered.browser, new).await
     }
 
@@ -160,7 +161,7 @@ impl Files {
     /// See [`list`](Self::list).
     pub async fn delete_directory(&self, session: &Session, path: Option<String>) -> Result<(), OperationError> {
         let path = deletable(path)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         self.machine.delete_directory(entered.browser, path).await
     }
 
@@ -170,7 +171,7 @@ impl Files {
     /// See [`list`](Self::list).
     pub async fn delete_file(&self, session: &Session, path: Option<String>) -> Result<(), OperationError> {
         let path = path_of(path)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         self.machine.delete_file(entered.browser, path).await
     }
 
@@ -179,7 +180,7 @@ impl Files {
     /// # Errors
     /// See [`list`](Self::list).
     pub async fn relocate(&self, session: &Session, new: NewMove) -> Result<(), OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         self.machine.relocate(entered.browser, new).await
     }
 
@@ -188,7 +189,7 @@ impl Files {
     /// # Errors
     /// See [`list`](Self::list).
     pub async fn set_permissions(&self, session: &Session, new: NewPermissions) -> Result<(), OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         self.machine.set_permissions(entered.browser, new).await
     }
 
@@ -203,7 +204,7 @@ impl Files {
         recursive: bool,
     ) -> Result<WatchId, OperationError> {
         let path = path_of(path)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         self.machine.watch(entered.browser, NewWatch { path, recursive }).await
     }
 
@@ -213,7 +214,7 @@ impl Files {
     /// [`OperationError::Missing`] for a watch that does not exist any more, or never did.
     pub async fn changes(&self, session: &Session, id: &str) -> Result<(Changes, ActivityGuard), OperationError> {
         let id = WatchId::parse(id)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         let changes = self.machine.changes(entered.browser, id).await?;
         Ok((changes, entered.guard))
     }
@@ -224,7 +225,7 @@ impl Files {
     /// As [`changes`](Self::changes).
     pub async fn unwatch(&self, session: &Session, id: &str) -> Result<(), OperationError> {
         let id = WatchId::parse(id)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Files)?;
         self.machine.unwatch(entered.browser, id).await
     }
 }

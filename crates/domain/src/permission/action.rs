@@ -47,6 +47,8 @@ text_enum! {
         TelemetryDestinations => "telemetry_destinations",
         /// Nodes.
         Nodes => "nodes",
+        /// Engines.
+        Engines => "engines",
         /// The metrics of the server.
         Metrics => "metrics",
     }
@@ -104,6 +106,7 @@ impl Kind {
             | Self::AuditDestinations
             | Self::TelemetryDestinations
             | Self::Nodes
+            | Self::Engines
             | Self::Metrics => Level::InOrganization,
         }
     }
@@ -126,7 +129,7 @@ impl Kind {
             Self::Invocations => &[Read, Create, Update],
             Self::Projects | Self::ApiKeys | Self::TelemetryDestinations => &[Read, Create, Update, Delete],
             Self::Limits | Self::Nodes => &[Read, Update],
-            Self::Apps | Self::Entitlements | Self::AuditLogs | Self::Metrics => &[Read],
+            Self::Apps | Self::Entitlements | Self::AuditLogs | Self::Engines | Self::Metrics => &[Read],
         }
     }
 }

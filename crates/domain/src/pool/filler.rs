@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use time::{Duration, OffsetDateTime};
 
+use super::model::MAX_BLOCKED_REASON;
 use super::{Growth, LeaderFence, NodeBrowsers, Observed, Plan, Pool, PoolDeps, plan};
 use crate::browser::{Browser, BrowserRepository, BrowserState, EngineError, Launch, Shape};
 use crate::clock::{FirstSeen, MonotonicTime};
@@ -62,6 +63,8 @@ pub struct PoolFiller {
     status: Arc<Mutex<HashMap<PoolId, FillStatus>>>,
     /// The browsers that this node starts or will start.
     starting: Arc<Mutex<HashSet<BrowserId>>>,
+    /// The pools with a stored reason why they cannot be filled, as this node knows.
+    blocked: Arc<Mutex<HashSet<PoolId>>>,
     /// Rows of browsers that are neither starting nor running.
     lost: Arc<Mutex<FirstSeen<BrowserId>>>,
     growth_clocks: Arc<Mutex<HashMap<PoolId, GrowthClock>>>,
@@ -94,6 +97,7 @@ impl PoolFiller {
             sessions,
             status: Arc::default(),
             starting: Arc::default(),
+            blocked: Arc::default(),
             lost: Arc::default(),
             growth_clocks: Arc::default(),
             informed: Arc::default(),
@@ -139,6 +143,8 @@ impl PoolFiller {
             }
         };
         let inform = self.to_inform(id, &observed, &steps);
+        let is_full = fence.is_some() && steps.start == 0 && steps.others.is_empty() && !observed.has_warming();
+        self.note_blocked(&pool, is_full).await?;
         let mut round = FillRound { project: Some(pool.project), again_at, inform, ..FillRound::default() };
         for browser in &steps.discard {
             if self.browsers.discard(*browser).await? {
@@ -155,6 +161,33 @@ impl PoolFiller {
             None => self.start(&pool, &steps, &status, &mut round).await?,
         }
         Ok(round)
+    }
+
+    /// Notes whether a reason is stored why the pool cannot be filled, and removes it from a pool that is full: its last
+    /// browser may have been started by a node that did not know of the reason.
+    async fn note_blocked(&self, pool: &Pool, is_full: bool) -> Result<(), StoreError> {
+        if pool.blocked_reason.is_none() {
+            self.blocked.lock().remove(&pool.id);
+        } else if is_full {
+            self.set_blocked(pool.id, None).await?;
+        } else {
+            self.blocked.lock().insert(pool.id);
+        }
+        Ok(())
+    }
+
+    /// Stores why the pool cannot be filled, or that a browser was started.
+    async fn set_blocked(&self, pool: PoolId, reason: Option<&str>) -> Result<(), StoreError> {
+        let is_blocked = reason.is_some();
+        let reason = reason.map(|text| text.chars().take(MAX_BLOCKED_REASON).collect());
+        self.deps.pools.set_blocked(pool, reason).await?;
+        let mut blocked = self.blocked.lock();
+        if is_blocked {
+            blocked.insert(pool);
+        } else {
+            blocked.remove(&pool);
+        }
+        Ok(())
     }
 
     /// Plans the steps of a pool that this node leads, and stores its growth. Also returns the time of the next growth.
@@ -191,6 +224,7 @@ impl PoolFiller {
         self.statuses().remove(&pool);
         self.growth_clocks().remove(&pool);
         self.informed.lock().remove(&pool);
+        self.blocked.lock().remove(&pool);
     }
 
     fn growth_clocks(&self) -> MutexGuard<'_, HashMap<PoolId, GrowthClock>> {
@@ -218,9 +252,10 @@ impl PoolFiller {
         status: &FillStatus,
         round: &mut FillRound,
     ) -> Result<(), StoreError> {
-        let memory = self.deps.installation.memory.reserve_default();
+        let has_limit = self.sessions.has_memory_limit(&pool.config.shape);
+        let memory = has_limit.then(|| self.deps.installation.memory.reserve_default());
         let shape = Shape {
-            memory: pool.config.shape.memory.or(Some(memory)),
+            memory: pool.config.shape.memory.or(memory),
             profile: self.deps.profiles.current(pool.config.shape.profile).await?,
             ..pool.config.shape.clone()
         };
@@ -273,6 +308,11 @@ impl PoolFiller {
         match finish_warming {
             Ok(()) => {
                 self.statuses().remove(&pool);
+                let was_blocked = self.blocked.lock().contains(&pool);
+                if was_blocked {
+                    // The browser is in its pool whether or not this fails; the next look tries again.
+                    let _ = self.set_blocked(pool, None).await;
+                }
                 Ok(())
             }
             Err(error) => {
@@ -281,7 +321,10 @@ impl PoolFiller {
                 self.sessions.clean_up(launch.id).await;
                 let error = match error {
                     WarmError::Engine(engine) if wanted => {
-                        let next = self.status(pool).failed(engine.to_string(), self.deps.monotonic.monotonic_now());
+                        let reason = engine.to_string();
+                        // If this fails, the next failed start stores its reason.
+                        let _ = self.set_blocked(pool, Some(&reason)).await;
+                        let next = self.status(pool).failed(reason, self.deps.monotonic.monotonic_now());
                         self.statuses().insert(pool, next);
                         WarmError::Engine(engine)
                     }

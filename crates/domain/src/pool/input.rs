@@ -3,14 +3,17 @@
 use serde_json::{Map, Value};
 
 use super::PoolConfig;
-use crate::browser::{BrowserPolicy, BrowserRegion, Memory, StartUrl, Viewport};
+use crate::browser::{BrowserPolicy, BrowserRegion, Memory, Shape, StartUrl, Viewport};
+use crate::engine::{Capability, EngineDescription, Engines, check_fields, choose, describe};
 use crate::error::UseCaseError;
 use crate::extension::references;
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::name::SlugName;
 use crate::network::{Network, NetworkRequest, NewNetwork, StaleNetwork};
 use crate::reference::Reference;
-use crate::session::{ViewportRequest, shape, timeout_seconds};
+use crate::session::{
+    NotSupported, ViewportRequest, common_fields, is_headless_by_default, shape, timeout_seconds,
+};
 use crate::telemetry;
 
 /// The unchecked fields of a pool.
@@ -24,7 +27,9 @@ pub struct PoolRequest {
     pub name: Option<String>,
     /// Default: 600.
     pub timeout_seconds: Option<i64>,
-    /// Default: false.
+    /// The engine. Default: the installation's.
+    pub engine: Option<String>,
+    /// Default: false, or true for an engine whose browsers have no display.
     pub headless: Option<bool>,
     /// Default: false.
     pub stealth: Option<bool>,
@@ -112,9 +117,11 @@ impl PoolRequest {
     /// Returns the name and configuration of a new pool.
     ///
     /// # Errors
-    /// Returns the invalid fields, or the feature that this installation does not support.
-    pub fn parse(self) -> Result<(Option<SlugName>, PoolConfig), Refusal> {
+    /// Returns the invalid fields, or the feature that this installation or the engine does not support.
+    pub fn parse(self, engines: &dyn Engines) -> Result<(Option<SlugName>, PoolConfig), Refusal> {
         let mut fields = Fields::new();
+        let engine = fields.take("engine", choose(engines, self.engine.as_deref()));
+        let engine = engine.unwrap_or_else(|| engines.default_engine());
         let name = self.common(&mut fields);
         let telemetry = fields.take("telemetry", telemetry::on_create(self.telemetry.as_ref())).flatten();
         let has_profile = self.requested_profile().is_some();
@@ -127,11 +134,13 @@ impl PoolRequest {
         let start_url = fields.take_optional("start_url", start_url, StartUrl::parse);
         let shape = shape(
             &mut fields,
+            &engine,
             (self.headless, self.stealth, self.kiosk_mode),
             self.viewport,
             self.browser_policy.clone(),
         );
         fields.finish()?;
+        self.check_engine(&engine, &shape, telemetry.is_some())?;
         Ok((
             name,
             PoolConfig {
@@ -149,10 +158,22 @@ impl PoolRequest {
     /// Returns the new name (`None`: unchanged) and configuration of an existing pool.
     ///
     /// # Errors
-    /// Returns the invalid fields, or the feature that this installation does not support.
-    pub fn parse_onto(self, old: &PoolConfig) -> Result<(Option<SlugName>, PoolConfig), Refusal> {
+    /// Returns the invalid fields, or the feature that this installation or the engine does not support.
+    pub fn parse_onto(
+        self,
+        old: &PoolConfig,
+        engines: &dyn Engines,
+    ) -> Result<(Option<SlugName>, PoolConfig), Refusal> {
         let mut fields = Fields::new();
         let mut new = old.clone();
+        let engine = match &self.engine {
+            Some(requested) => fields.take("engine", choose(engines, Some(requested))),
+            None => None,
+        };
+        let engine = engine.unwrap_or_else(|| describe(engines, &old.shape.engine));
+        if engine.name != old.shape.engine {
+            set_engine(&mut new.shape, &engine);
+        }
         let name = self.common(&mut fields);
         let telemetry = telemetry::on_change(self.telemetry.as_ref(), old.telemetry.as_ref());
         set(&mut new.telemetry, fields.take("telemetry", telemetry));
@@ -191,7 +212,47 @@ impl PoolRequest {
             }),
         );
         fields.finish()?;
+        self.check_engine(&engine, &new.shape, new.telemetry.is_some())?;
         Ok((name, new))
+    }
+
+    /// Checks that the engine supports what the request asks for, and what the pool has and the request leaves as it is.
+    fn check_engine(
+        &self,
+        engine: &EngineDescription,
+        shape: &Shape,
+        has_telemetry: bool,
+    ) -> Result<(), NotSupported> {
+        let modes = (self.headless, self.stealth.or(Some(shape.stealth)), self.kiosk_mode.or(Some(shape.kiosk_mode)));
+        let extensions = self.extensions.as_ref().map_or(shape.extensions.len(), Vec::len);
+        let proxy = self.proxy.as_ref().map_or(shape.proxy.is_some(), |text| !text.is_empty());
+        let network = match &self.network {
+            Some(requested) => *requested != NetworkRequest::default(),
+            None => shape.network.is_some(),
+        };
+        let profile = if self.profile.is_some() { self.requested_profile().is_some() } else { shape.profile.is_some() };
+        check_fields(engine, &[("engine", Capability::Pools, true)])?;
+        check_fields(engine, &common_fields(modes, self.viewport, self.memory.as_deref()))?;
+        check_fields(
+            engine,
+            &[
+                ("browser_policy", Capability::Policies, shape.policy.is_some()),
+                ("extensions", Capability::Extensions, extensions > 0),
+                ("proxy_id", Capability::Network, proxy),
+                ("network", Capability::Network, network),
+                ("profile", Capability::Profiles, profile),
+                ("telemetry", Capability::Telemetry, has_telemetry),
+            ],
+        )
+    }
+}
+
+/// Gives a pool another engine. What every browser has gets the default of the engine where its value cannot stay.
+fn set_engine(shape: &mut Shape, engine: &EngineDescription) {
+    shape.engine = engine.name.clone();
+    shape.headless |= is_headless_by_default(engine);
+    if engine.check(Capability::Memory).is_err() {
+        shape.memory = None;
     }
 }
 

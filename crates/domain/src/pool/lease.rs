@@ -19,13 +19,14 @@ use crate::access::Scope;
 use crate::audit::PreparedRecord;
 use crate::browser::StartUrl;
 use crate::clock::MonotonicTime;
+use crate::engine::{Capability, check_fields, describe};
 use crate::error::{NameTaken, SpecificError, UseCaseError};
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::{PoolId, SessionId, TicketId};
 use crate::name::LabelName;
 use crate::profile::{LoadedProfile, ProfileRequest};
 use crate::session::{
-    EndSessionError, IdOrName, Session, SessionEvent, Sessions, Tags, UseSessionError, check_start_url,
+    EndSessionError, IdOrName, NotSupported, Session, SessionEvent, Sessions, Tags, UseSessionError, check_start_url,
 };
 use crate::store_error::StoreError;
 use crate::telemetry;
@@ -179,6 +180,7 @@ impl Leases {
         let pool = found?.ok_or_else(|| not_found(which))?;
         check_start_url(&pool.config.shape, lease.start_url.as_ref())?;
         lease.telemetry = merged_capture(&input, &pool)?;
+        self.check_engine(&input, &pool)?;
         lease.profile = self.lease_profile(scope, &input, &pool).await?;
         let mut failed_loads = FailedLoads::default();
         if let Some(session) = self.lease_idle(&pool, which, &mut lease, &mut failed_loads).await? {
@@ -190,6 +192,17 @@ impl Leases {
             true => self.enter_queue(pool.id, which, (lease, failed_loads), wait).await,
             false => Ok(Acquired::TimeUp),
         }
+    }
+
+    /// Checks that the engine of the pool supports the options of a lease.
+    pub(super) fn check_engine(&self, input: &AcquireRequest, pool: &Pool) -> Result<(), NotSupported> {
+        check_fields(
+            &describe(self.sessions.engines(), &pool.config.shape.engine),
+            &[
+                ("telemetry", Capability::Telemetry, input.telemetry.is_some()),
+                ("profile", Capability::Profiles, input.profile.is_some()),
+            ],
+        )
     }
 
     /// Returns the profile that a lease loads, if one is requested.

@@ -10,6 +10,9 @@ use crate::telemetry::Capture;
 /// The longest wait of an acquire, in seconds.
 pub const MAX_WAIT_SECONDS: u32 = 3600;
 
+/// The maximum number of characters of the reason why a pool cannot be filled.
+pub const MAX_BLOCKED_REASON: usize = 500;
+
 /// The configuration of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
@@ -72,6 +75,9 @@ pub struct Pool {
     pub growth: Growth,
     /// The generation of the browsers that it may lease.
     pub generation: Generation,
+    /// Why the last start of one of its browsers failed, at most [`MAX_BLOCKED_REASON`] characters, safe to show; `None`
+    /// after a start that succeeded and after a change of the configuration.
+    pub blocked_reason: Option<String>,
     /// The time of its creation.
     pub created_at: OffsetDateTime,
     /// The time of the last change of the configuration.

@@ -57,6 +57,14 @@ pub struct Observed {
     pub others: Vec<NodeBrowsers>,
 }
 
+impl Observed {
+    /// Returns whether a browser is starting on any node.
+    #[must_use]
+    pub fn has_warming(&self) -> bool {
+        self.warming > 0 || self.others.iter().any(|node| node.warming > 0)
+    }
+}
+
 /// The steps to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {

@@ -133,6 +133,10 @@ pub trait PoolRepository: Send + Sync {
     /// Stores the growth state, unless it changed since `pool` was read.
     async fn grow(&self, pool: &Pool, fence: LeaderFence, growth: Growth) -> Result<Replaced, StoreError>;
 
+    /// Stores why the pool cannot be filled, or that nothing prevents it, without changing `updated_at`. Writes nothing if
+    /// that is stored already or the pool is deleted.
+    async fn set_blocked(&self, id: PoolId, reason: Option<String>) -> Result<(), StoreError>;
+
     /// Stores a warming browser if the pool exists in this generation and has fewer browsers on all nodes than its
     /// allowance, so that the nodes together never exceed it.
     async fn warm(&self, browser: &Browser, generation: Generation) -> Result<Replaced, StoreError>;

@@ -103,7 +103,7 @@ impl Pools {
         let profile = input.requested_profile().cloned();
         let (region, memory) = (input.requested_region(), input.requested_memory());
         let network = input.requested_network();
-        let (name, mut config) = input.parse()?;
+        let (name, mut config) = input.parse(self.sessions.engines())?;
         self.deps.installation.check_region(region)?;
         self.set_memory(&mut config, memory)?;
         config.shape.extensions = self.extensions(scope, &requested).await?;
@@ -119,6 +119,7 @@ impl Pools {
             growth: Growth { allowance: config.size, since: now },
             generation: Generation::default(),
             config,
+            blocked_reason: None,
             created_at: now,
             updated_at: now,
         };
@@ -226,7 +227,7 @@ impl Pools {
     }
 
     /// Changes a pool. Its present and starting browsers keep the old configuration unless `discard_all_idle` is set or
-    /// their memory or the allowed hosts change. Leased browsers always keep it.
+    /// their engine, their memory or the allowed hosts change. Leased browsers always keep it.
     ///
     /// # Errors
     /// See [`UpdatePoolError`].
@@ -243,7 +244,7 @@ impl Pools {
             let found = self.find(scope, which).await?;
             let current = found.ok_or_else(|| not_found(which))?;
             update.check_expected(current.config.shape.network.as_ref())?;
-            let (name, mut config) = update.input.clone().parse_onto(&current.config)?;
+            let (name, mut config) = update.input.clone().parse_onto(&current.config, self.sessions.engines())?;
             self.deps.installation.check_region(update.input.requested_region())?;
             self.set_memory(&mut config, update.input.requested_memory())?;
             let is_resized = self.memory_of(&config) != self.memory_of(&current.config);
@@ -269,12 +270,14 @@ impl Pools {
                 name: name.or_else(|| current.name.clone()),
                 config,
                 growth,
+                blocked_reason: None,
                 updated_at: now,
                 ..current.clone()
             };
             let allowlist = |pool: &Pool| pool.config.shape.network.as_ref().and_then(|one| one.allowlist.clone());
-            // A lease never gets a browser of another size or with other allowed hosts than the pool's.
-            let discards = update.discard_all_idle || is_resized || allowlist(&next) != allowlist(&current);
+            let is_moved = next.config.shape.engine != current.config.shape.engine;
+            // A lease never gets a browser of another engine, of another size or with other allowed hosts than the pool's.
+            let discards = update.discard_all_idle || is_moved || is_resized || allowlist(&next) != allowlist(&current);
             match self.deps.pools.replace(scope.organization(), &current, &next, discards).await? {
                 (PoolStored::Gone, _) => continue,
                 (stored, discarded) => {

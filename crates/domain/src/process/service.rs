@@ -11,22 +11,23 @@ use super::{
 use crate::clock::IdSource;
 use crate::field::required;
 use crate::ids::ProcessId;
-use crate::session::{Activity, Session};
-use crate::session_operation::{OperationError, enter};
+use crate::engine::Capability;
+use crate::session::Session;
+use crate::session_operation::{OperationError, SessionOperations};
 
 /// The use cases of programs.
 #[derive(Clone)]
 pub struct Processes {
     machine: Arc<dyn ProcessMachine>,
-    activity: Activity,
+    operations: SessionOperations,
     ids: Arc<dyn IdSource>,
 }
 
 impl Processes {
     /// Creates the use cases.
     #[must_use]
-    pub fn new(machine: Arc<dyn ProcessMachine>, activity: Activity, ids: Arc<dyn IdSource>) -> Self {
-        Self { machine, activity, ids }
+    pub fn new(machine: Arc<dyn ProcessMachine>, operations: SessionOperations, ids: Arc<dyn IdSource>) -> Self {
+        Self { machine, operations, ids }
     }
 
     /// Runs a program to its end. Dropping the future ends the program and its child processes.
@@ -34,7 +35,7 @@ impl Processes {
     /// # Errors
     /// See [`ProcessMachine::exec`].
     pub async fn exec(&self, session: &Session, exec: Exec) -> Result<ExecutionResult, OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Processes)?;
         let mut executed = self.machine.exec(entered.browser, exec).await?;
         executed.output = entered.during(executed.output);
         Ok(executed)
@@ -57,7 +58,7 @@ impl Processes {
     ) -> Result<Spawned, OperationError> {
         let id = ProcessId::mint(self.ids.as_ref());
         let spawn = Spawn::parse(id, program, timeout_sec, allocate_tty, cols, rows)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Processes)?;
         self.machine.spawn(entered.browser, spawn).await
     }
 
@@ -67,7 +68,7 @@ impl Processes {
     /// See [`ProcessMachine::status`].
     pub async fn status(&self, session: &Session, which: &str) -> Result<ProcessStatus, OperationError> {
         let id = Self::id(which)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Processes)?;
         self.machine.status(entered.browser, id).await
     }
 
@@ -76,7 +77,7 @@ impl Processes {
     /// # Errors
     /// See [`ProcessMachine::write`].
     pub async fn write(&self, session: &Session, id: ProcessId, data: Bytes) -> Result<u64, OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Processes)?;
         self.machine.write(entered.browser, id, data).await
     }
 
@@ -87,7 +88,7 @@ impl Processes {
     pub async fn kill(&self, session: &Session, which: &str, signal: Option<&str>) -> Result<(), OperationError> {
         let id = Self::id(which)?;
         let signal = required("signal", signal, Signal::parse)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Processes)?;
         self.machine.signal(entered.browser, id, signal).await
     }
 
@@ -104,7 +105,7 @@ impl Processes {
     ) -> Result<(), OperationError> {
         let id = Self::id(which)?;
         let size = TerminalSize::parse(cols, rows)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Processes)?;
         self.machine.resize(entered.browser, id, size).await
     }
 
@@ -114,7 +115,7 @@ impl Processes {
     /// See [`ProcessMachine::output`].
     pub async fn output(&self, session: &Session, which: &str) -> Result<OutputEvents, OperationError> {
         let id = Self::id(which)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Processes)?;
         let events = self.machine.output(entered.browser, id).await?;
         Ok(entered.during(events))
     }

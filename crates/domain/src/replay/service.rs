@@ -8,15 +8,16 @@ use super::{NewReplay, Replay, ReplayArchive, ReplayMachine, ReplayState};
 use crate::clock::IdSource;
 use crate::error::{SpecificError, UseCaseError};
 use crate::ids::ReplayId;
-use crate::session::{Activity, Session};
-use crate::session_operation::{ByteStream, OperationError, enter};
+use crate::engine::Capability;
+use crate::session::Session;
+use crate::session_operation::{ByteStream, OperationError, SessionOperations};
 
 /// The use cases of recordings, which are in the sandbox of an active session, or in the archive after its end.
 #[derive(Clone)]
 pub struct Replays {
     machine: Arc<dyn ReplayMachine>,
     stored: ReplayArchive,
-    activity: Activity,
+    operations: SessionOperations,
     ids: Arc<dyn IdSource>,
 }
 
@@ -68,10 +69,10 @@ impl Replays {
     pub fn new(
         machine: Arc<dyn ReplayMachine>,
         stored: ReplayArchive,
-        activity: Activity,
+        operations: SessionOperations,
         ids: Arc<dyn IdSource>,
     ) -> Self {
-        Self { machine, stored, activity, ids }
+        Self { machine, stored, operations, ids }
     }
 
     /// Returns the time for which a video stays stored after the end of its session.
@@ -93,7 +94,7 @@ impl Replays {
     ) -> Result<Replay, ReplayError> {
         let id = ReplayId::mint(self.ids.as_ref());
         let new = NewReplay::parse(id, framerate, max_duration_in_seconds, record_audio)?;
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Replays)?;
         // Stores the recording first, so that the end of the session includes it.
         if !self.stored.rows().begin(session.id, new.id, self.stored.clock().now()).await? {
             return Err(OperationError::Missing(format!("browser session {} not found", session.id)).into());
@@ -114,7 +115,7 @@ impl Replays {
         if !session.is_active() {
             return Ok(self.stored.rows().of_session(session.id).await?);
         }
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Replays)?;
         Ok(self.machine.list(entered.browser).await?)
     }
 
@@ -127,7 +128,7 @@ impl Replays {
         if !session.is_active() {
             return self.find(session, id).await;
         }
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Replays)?;
         Ok(self.machine.stop(entered.browser, id).await?)
     }
 
@@ -162,7 +163,7 @@ impl Replays {
             None => (0, replay.size_bytes),
         };
         let bytes = if session.is_active() {
-            let entered = enter(session, &self.activity)?;
+            let entered = self.operations.begin(session, Capability::Replays)?;
             let bytes = self.machine.read(entered.browser, replay.id, offset, length).await?;
             entered.during(bytes)
         } else {

@@ -3,21 +3,22 @@
 use std::sync::Arc;
 
 use super::{Evaluation, Executor, ExecutorName, NewEvaluation, NewScript, ScriptEnd, ScriptMachine};
-use crate::session::{Activity, Session};
-use crate::session_operation::{OperationError, enter};
+use crate::engine::Capability;
+use crate::session::Session;
+use crate::session_operation::{OperationError, SessionOperations};
 
 /// The use cases of scripts.
 #[derive(Clone)]
 pub struct Scripts {
     machine: Arc<dyn ScriptMachine>,
-    activity: Activity,
+    operations: SessionOperations,
 }
 
 impl Scripts {
     /// Creates the use cases.
     #[must_use]
-    pub fn new(machine: Arc<dyn ScriptMachine>, activity: Activity) -> Self {
-        Self { machine, activity }
+    pub fn new(machine: Arc<dyn ScriptMachine>, operations: SessionOperations) -> Self {
+        Self { machine, operations }
     }
 
     /// Runs a script.
@@ -25,7 +26,7 @@ impl Scripts {
     /// # Errors
     /// See [`ScriptMachine::execute`].
     pub async fn execute(&self, session: &Session, script: NewScript) -> Result<ScriptEnd, OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Scripts)?;
         self.machine.execute(entered.browser, script).await
     }
 
@@ -34,7 +35,7 @@ impl Scripts {
     /// # Errors
     /// See [`ScriptMachine::executors`].
     pub async fn executors(&self, session: &Session) -> Result<Vec<Executor>, OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Scripts)?;
         let mut executors = self.machine.executors(entered.browser).await?;
         for executor in &mut executors {
             executor.created_at = executor.created_at.max(session.created_at);
@@ -52,7 +53,7 @@ impl Scripts {
         name: ExecutorName,
         close_tab: bool,
     ) -> Result<(), OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Scripts)?;
         self.machine.delete_executor(entered.browser, name, close_tab).await
     }
 
@@ -61,7 +62,7 @@ impl Scripts {
     /// # Errors
     /// See [`ScriptMachine::evaluate`].
     pub async fn evaluate(&self, session: &Session, code: NewEvaluation) -> Result<Evaluation, OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::Scripts)?;
         self.machine.evaluate(entered.browser, code).await
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::browser::{
     BrowserPolicy, BrowserRegion, Location, LocationChange, LocationRequest, Memory, Shape, StartUrl, Viewport,
 };
-use crate::engine::EngineName;
+use crate::engine::{Capability, EngineDescription, Engines, check_fields, choose};
 use crate::extension::references;
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::ids::InvocationId;
@@ -85,7 +85,9 @@ impl Tags {
 /// The unchecked request for a session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionRequest {
-    /// Whether the browser has no display. Default: false.
+    /// The engine. Default: the installation's.
+    pub engine: Option<String>,
+    /// Whether the browser has no display. Default: false, or true for an engine whose browsers have no display.
     pub headless: Option<bool>,
     /// Whether the browser hides that it is automated. Default: false.
     pub stealth: Option<bool>,
@@ -187,6 +189,7 @@ pub fn timeout_seconds(value: i64) -> Result<u32, InvalidValue> {
 /// Returns the shape from the fields that sessions and pools have in common. Errors are added to `fields`.
 pub fn shape(
     fields: &mut Fields,
+    engine: &EngineDescription,
     (headless, stealth, kiosk_mode): (Option<bool>, Option<bool>, Option<bool>),
     viewport: Option<ViewportRequest>,
     policy: Option<Map<String, Value>>,
@@ -194,8 +197,8 @@ pub fn shape(
     let viewport = fields.take_optional("viewport", viewport, ViewportRequest::parse).unwrap_or_default();
     let policy = policy.filter(|map| !map.is_empty());
     Shape {
-        engine: EngineName::default(),
-        headless: headless.unwrap_or(false),
+        engine: engine.name.clone(),
+        headless: headless.unwrap_or_else(|| is_headless_by_default(engine)),
         stealth: stealth.unwrap_or(false),
         kiosk_mode: kiosk_mode.unwrap_or(false),
         viewport,
@@ -207,6 +210,29 @@ pub fn shape(
         location: Location::default(),
         network: None,
     }
+}
+
+/// Returns whether browsers of an engine have no display unless a request says otherwise.
+pub(crate) fn is_headless_by_default(engine: &EngineDescription) -> bool {
+    engine.check(Capability::Display).is_err()
+}
+
+/// Returns the fields that sessions and pools have in common, for [`check_fields`].
+pub(crate) fn common_fields(
+    (headless, stealth, kiosk_mode): (Option<bool>, Option<bool>, Option<bool>),
+    viewport: Option<ViewportRequest>,
+    memory: Option<&str>,
+) -> [(&'static str, Capability, bool); 7] {
+    [
+        ("headless", Capability::Headless, headless == Some(true)),
+        ("headless", Capability::Display, headless == Some(false)),
+        ("stealth", Capability::Stealth, stealth == Some(true)),
+        ("kiosk_mode", Capability::KioskMode, kiosk_mode == Some(true)),
+        ("viewport", Capability::Viewport, viewport.is_some()),
+        // Only a display has a refresh rate that can be set.
+        ("viewport.refresh_rate", Capability::Display, viewport.is_some_and(|size| size.refresh_rate.is_some())),
+        ("memory", Capability::Memory, memory.is_some()),
+    ]
 }
 
 /// Refuses features that this installation does not support, instead of ignoring them.
@@ -231,16 +257,20 @@ impl SessionRequest {
     /// Checks the request.
     ///
     /// # Errors
-    /// Returns every field that breaks a rule, or the feature that this installation does not support.
-    pub fn parse(self) -> Result<NewSession, Refusal> {
+    /// Returns every field that breaks a rule, or the feature that this installation or the engine does not support.
+    pub fn parse(self, engines: &dyn Engines) -> Result<NewSession, Refusal> {
         let mut fields = Fields::new();
+        let engine = fields.take("engine", choose(engines, self.engine.as_deref()));
+        let engine = engine.unwrap_or_else(|| engines.default_engine());
+        let modes = (self.headless, self.stealth, self.kiosk_mode);
+        let common = common_fields(modes, self.viewport, self.memory.as_deref());
+        let has_location = self.location.is_some();
         if self.gpu == Some(true) && self.headless == Some(true) {
             fields.refuse("gpu", InvalidValue::new(FieldCode::MutuallyExclusive, "needs headless to be false"));
         }
         let name = fields.take_optional("name", self.name, |text| LabelName::parse_in_path(&text));
         let timeout = fields.take_optional("timeout_seconds", self.timeout_seconds, timeout_seconds);
-        let mut shape =
-            shape(&mut fields, (self.headless, self.stealth, self.kiosk_mode), self.viewport, self.browser_policy);
+        let mut shape = shape(&mut fields, &engine, modes, self.viewport, self.browser_policy);
         let start_url = fields.take_optional("start_url", self.start_url, |text| StartUrl::parse(&text));
         let location = fields.take_optional("location", self.location, |location| location.parse());
         shape.location = location.unwrap_or_default().onto(Location::default());
@@ -257,6 +287,19 @@ impl SessionRequest {
         });
         fields.finish()?;
         supported(self.gpu, &[])?;
+        check_fields(&engine, &common)?;
+        check_fields(
+            &engine,
+            &[
+                ("browser_policy", Capability::Policies, shape.policy.is_some()),
+                ("extensions", Capability::Extensions, !self.extensions.is_empty()),
+                (proxy.as_ref().map_or("proxy", SelectedProxy::field), Capability::Network, proxy.is_some()),
+                ("network", Capability::Network, network.is_some()),
+                ("profile", Capability::Profiles, self.profile.is_some()),
+                ("location", Capability::Location, has_location),
+                ("telemetry", Capability::Telemetry, capture.is_some()),
+            ],
+        )?;
         Ok(NewSession {
             shape,
             memory,
@@ -314,6 +357,8 @@ pub struct SessionUpdate {
     pub tags: Option<Tags>,
     /// The new viewport, and whether it may change during a live view or a recording.
     pub viewport: Option<(Viewport, bool)>,
+    /// Whether the new viewport names a refresh rate.
+    pub sets_refresh_rate: bool,
     /// The new proxy, resolved when the session is changed.
     pub proxy: Option<SelectedProxy>,
     /// The change of the allowed hosts.
@@ -335,6 +380,7 @@ impl SessionUpdateRequest {
     /// Returns every field that breaks a rule.
     pub fn parse(self) -> Result<SessionUpdate, Refusal> {
         let mut fields = Fields::new();
+        let sets_refresh_rate = self.viewport.is_some_and(|size| size.refresh_rate.is_some());
         let name = fields.take_optional("name", self.name, |name| {
             name.filter(|text| !text.is_empty()).map(|text| LabelName::parse_in_path(&text)).transpose()
         });
@@ -358,6 +404,7 @@ impl SessionUpdateRequest {
             name,
             tags,
             viewport: viewport.map(|size| (size, self.force_viewport)),
+            sets_refresh_rate,
             proxy,
             allowlist,
             profile: self.profile,
@@ -365,5 +412,27 @@ impl SessionUpdateRequest {
             start_url,
             location,
         })
+    }
+}
+
+impl SessionUpdate {
+    /// Checks that the engine of the session supports the changes.
+    ///
+    /// # Errors
+    /// The refusal of the first field that the engine does not support.
+    pub(crate) fn check_engine(&self, engine: &EngineDescription) -> Result<(), NotSupported> {
+        let proxy = self.proxy.as_ref().map_or("proxy", SelectedProxy::field);
+        check_fields(
+            engine,
+            &[
+                ("viewport", Capability::Viewport, self.viewport.is_some()),
+                ("viewport.refresh_rate", Capability::Display, self.sets_refresh_rate),
+                (proxy, Capability::Network, self.proxy.is_some()),
+                ("network", Capability::Network, self.allowlist.is_some()),
+                ("profile", Capability::Profiles, self.profile.is_some()),
+                ("location", Capability::Location, self.location.is_some()),
+                ("telemetry", Capability::Telemetry, self.telemetry.is_some()),
+            ],
+        )
     }
 }

@@ -14,6 +14,7 @@ pub use input::{
     NewSession, Refusal, SessionRequest, SessionUpdate, SessionUpdateRequest, Tags, ViewportRequest, shape,
     timeout_seconds,
 };
+pub(crate) use input::{common_fields, is_headless_by_default};
 pub use model::{EndReason, IdOrName, LoginRuns, PoolRef, Session, SessionState, StatusFilter};
 pub use ports::{CleanupWake, Connections, Created, PoolWake, SessionFilter, SessionRepository};
 #[cfg(feature = "mocks")]

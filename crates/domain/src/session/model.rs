@@ -38,6 +38,8 @@ text_enum! {
         NodeLost => "node_lost",
         /// The node was drained, and the time that its sessions had was over.
         NodeDrained => "node_drained",
+        /// The engine lost the browser: the WebDriver server no longer has its session.
+        EngineLost => "engine_lost",
     }
 }
 

@@ -32,12 +32,14 @@ pub enum SessionEvent {
     NodeLost,
     /// The deadline of the drain of the node is over.
     NodeDrained,
+    /// The engine lost the browser.
+    EngineLost,
 }
 
 impl SessionEvent {
     /// Returns one sample of each event.
     #[must_use]
-    pub const fn samples(browser: BrowserId) -> [Self; 12] {
+    pub const fn samples(browser: BrowserId) -> [Self; 13] {
         [
             Self::Ready(browser),
             Self::StartFailed,
@@ -51,6 +53,7 @@ impl SessionEvent {
             Self::Undelivered,
             Self::NodeLost,
             Self::NodeDrained,
+            Self::EngineLost,
         ]
     }
 
@@ -70,6 +73,7 @@ impl SessionEvent {
             Self::Undelivered => "undelivered",
             Self::NodeLost => "node lost",
             Self::NodeDrained => "node drained",
+            Self::EngineLost => "engine lost",
         }
     }
 }
@@ -110,6 +114,7 @@ impl Session {
             (Active, E::BrowserClosed) => end(EndReason::BrowserClosed),
             (Active, E::BrowserHung) => end(EndReason::BrowserHung),
             (Active, E::NodeDrained) => end(EndReason::NodeDrained),
+            (Active, E::EngineLost) => end(EndReason::EngineLost),
             (Active, E::Release) if self.pool.is_some() => end(EndReason::Released),
             (
                 Starting,
@@ -120,6 +125,7 @@ impl Session {
                 | E::BrowserClosed
                 | E::BrowserHung
                 | E::NodeDrained
+                | E::EngineLost
                 | E::Release,
             )
             | (Active, E::Ready(_) | E::Release)

@@ -311,6 +311,7 @@ pub fn pool(size: u32) -> PoolBuilder {
         },
         growth: Growth { allowance: size, since: NOON },
         generation: Generation::default(),
+        blocked_reason: None,
         created_at: NOON,
         updated_at: NOON,
     })

@@ -3,21 +3,22 @@
 use std::sync::Arc;
 
 use super::{CustomTool, NewCustomTools, NewToolCall, PageTool, ToolMachine, ToolResult};
-use crate::session::{Activity, Session};
-use crate::session_operation::{OperationError, enter};
+use crate::engine::Capability;
+use crate::session::Session;
+use crate::session_operation::{OperationError, SessionOperations};
 
 /// The use cases of tools of pages.
 #[derive(Clone)]
 pub struct PageTools {
     machine: Arc<dyn ToolMachine>,
-    activity: Activity,
+    operations: SessionOperations,
 }
 
 impl PageTools {
     /// Creates the use cases.
     #[must_use]
-    pub fn new(machine: Arc<dyn ToolMachine>, activity: Activity) -> Self {
-        Self { machine, activity }
+    pub fn new(machine: Arc<dyn ToolMachine>, operations: SessionOperations) -> Self {
+        Self { machine, operations }
     }
 
     /// Returns the tools of a session's pages.
@@ -25,7 +26,7 @@ impl PageTools {
     /// # Errors
     /// See [`ToolMachine::tools`].
     pub async fn list(&self, session: &Session, excludes_custom: bool) -> Result<Vec<PageTool>, OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::WebMcp)?;
         self.machine.tools(entered.browser, excludes_custom).await
     }
 
@@ -34,7 +35,7 @@ impl PageTools {
     /// # Errors
     /// See [`ToolMachine::call_tool`].
     pub async fn call(&self, session: &Session, call: NewToolCall) -> Result<ToolResult, OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::WebMcp)?;
         self.machine.call_tool(entered.browser, call).await
     }
 
@@ -47,7 +48,7 @@ impl PageTools {
         session: &Session,
         tools: NewCustomTools,
     ) -> Result<Vec<CustomTool>, OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::WebMcp)?;
         self.machine.add_custom_tools(entered.browser, tools).await
     }
 
@@ -56,7 +57,7 @@ impl PageTools {
     /// # Errors
     /// See [`ToolMachine::custom_tools`].
     pub async fn list_custom(&self, session: &Session) -> Result<Vec<CustomTool>, OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::WebMcp)?;
         self.machine.custom_tools(entered.browser).await
     }
 
@@ -65,7 +66,7 @@ impl PageTools {
     /// # Errors
     /// See [`ToolMachine::remove_custom_tool`].
     pub async fn remove_custom(&self, session: &Session, id: String) -> Result<(), OperationError> {
-        let entered = enter(session, &self.activity)?;
+        let entered = self.operations.begin(session, Capability::WebMcp)?;
         self.machine.remove_custom_tool(entered.browser, id).await
     }
 }

@@ -8,9 +8,10 @@ use casement_domain::computer::{
     Action, ActionError, ActionRequest, BatchItem, ClickRequest, Computers, DragRequest, MockComputer, MousePath,
     MoveRequest, Point, PressRequest, ScrollRequest, TypeRequest, parse_batch, parse_clipboard,
 };
+use casement_domain::engine::ConfiguredEngines;
 use casement_domain::field::{FieldCode, InvalidInput};
 use casement_domain::session::Activity;
-use casement_domain::session_operation::OperationError;
+use casement_domain::session_operation::{OperationError, SessionOperations};
 use casement_domain::testing::{FixedClock, session};
 use parking_lot::Mutex;
 
@@ -150,7 +151,8 @@ fn a_batch_has_exactly_the_member_that_each_type_names() {
 }
 
 fn computers(computer: MockComputer) -> Computers {
-    Computers::new(Arc::new(computer), Activity::new(Arc::new(FixedClock::default()), Arc::new(FixedClock::default())))
+    let activity = Activity::new(Arc::new(FixedClock::default()), Arc::new(FixedClock::default()));
+    Computers::new(Arc::new(computer), SessionOperations::new(activity, Arc::new(ConfiguredEngines::local())))
 }
 
 fn hung() -> OperationError {

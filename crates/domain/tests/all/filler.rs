@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use casement_domain::browser::{Browser, BrowserState, EngineError, Launch, Started};
 use casement_domain::pool::{
-    FillRound, FillStatus, Generation, Growth, IdleBrowser, LeaderFence, NodeBrowsers, Observed, PoolFiller, WarmError,
+    FillRound, FillStatus, Generation, Growth, IdleBrowser, LeaderFence, MAX_BLOCKED_REASON, NodeBrowsers, Observed, Pool,
+    PoolFiller, WarmError,
 };
 use casement_domain::testing::{NOON, browser_id, node_id, pool, pool_id, project_id};
 use casement_domain::{BrowserId, MonotonicClock as _, MonotonicTime, Replaced};
@@ -248,6 +249,7 @@ async fn a_start_that_was_ended_on_purpose_is_no_failure() {
 fn cannot_start(mut world: World) -> World {
     is_warming(&mut world);
     world.engine.expect_start().returning(|_| Err(EngineError::NoRoom("no memory".to_owned())));
+    world.pools.expect_set_blocked().returning(|_, _| Ok(()));
     world.engine.expect_end().returning(|_| Ok(()));
     world.browsers.expect_discard().returning(|_| Ok(true));
     world.browsers.expect_forget().returning(|_| Ok(()));
@@ -291,6 +293,11 @@ async fn a_success_and_the_end_of_the_pool_clear_the_failures() {
     let mut starts = vec![Ok(Started::default()), Err(hung())];
     world.engine.expect_start().times(2).returning(move |_| starts.pop().expect("started twice"));
     world.pools.expect_ready().returning(|_, _| Ok(Replaced::Yes));
+    let mut reasons = vec![None, Some(hung().to_string())];
+    world.pools.expect_set_blocked().times(2).returning(move |id, reason| {
+        assert_eq!((id, Some(reason)), (pool_id(1), reasons.pop()));
+        Ok(())
+    });
     world.browsers.expect_discard().returning(|_| Ok(true));
     world.expect_cleanup(browser_id(1));
     world.expect_wakes(1);
@@ -308,6 +315,56 @@ async fn a_success_and_the_end_of_the_pool_clear_the_failures() {
     let _ = casement.filler.warm(pool_id(1), &launch()).await;
     casement.filler.look(pool_id(1)).await.expect("looked");
     assert_eq!(casement.filler.status(pool_id(1)), FillStatus::default());
+}
+
+/// Returns a pool that another node could not fill.
+fn blocked(size: u32) -> Pool {
+    let mut blocked = pool(size).growth(size, NOON).build();
+    blocked.blocked_reason = Some("no memory".to_owned());
+    blocked
+}
+
+#[tokio::test]
+async fn a_start_that_succeeds_clears_the_reason_that_another_node_stored() {
+    let mut world = World::default();
+    is_warming(&mut world);
+    world.pools.expect_lead().returning(|_, _, _| Ok(None));
+    world.pools.expect_find_by_id().returning(|_| Ok(Some(blocked(1))));
+    world.pools.expect_observe().returning(|_, _| Ok(Observed { warming: 1, ..Observed::default() }));
+    world.engine.expect_start().times(2).returning(|_| Ok(Started::default()));
+    world.pools.expect_ready().returning(|_, _| Ok(Replaced::Yes));
+    world.pools.expect_set_blocked().withf(|_, reason| reason.is_none()).times(1).returning(|_, _| Ok(()));
+    let casement = world.build();
+    casement.filler.look(pool_id(1)).await.expect("looked");
+    for _ in 0..2 {
+        casement.filler.warm(pool_id(1), &launch()).await.expect("warm");
+    }
+}
+
+#[tokio::test]
+async fn the_leader_of_a_full_pool_clears_its_reason() {
+    let mut world = World::default();
+    world.pools.expect_lead().returning(|_, _, _| Ok(Some(LeaderFence(5))));
+    world.pools.expect_find_by_id().returning(|_| Ok(Some(blocked(2))));
+    world.pools.expect_observe().returning(|_, _| Ok(Observed { leased: 2, ..Observed::default() }));
+    world.pools.expect_grow().returning(|_, _, _| Ok(Replaced::Yes));
+    world.pools.expect_set_blocked().withf(|_, reason| reason.is_none()).times(1).returning(|_, _| Ok(()));
+    world.build().filler.look(pool_id(1)).await.expect("looked");
+}
+
+#[tokio::test]
+async fn the_reason_of_a_failed_start_is_stored_in_500_characters() {
+    let mut world = World::default();
+    is_warming(&mut world);
+    world.engine.expect_start().returning(|_| Err(EngineError::NoRoom("ä".repeat(600))));
+    world.pools.expect_set_blocked().times(1).returning(|_, reason| {
+        assert_eq!(reason.map(|text| text.chars().count()), Some(MAX_BLOCKED_REASON));
+        Ok(())
+    });
+    world.browsers.expect_discard().returning(|_| Ok(true));
+    world.expect_cleanup(browser_id(1));
+    world.expect_wakes(1);
+    let _ = world.build().filler.warm(pool_id(1), &launch()).await;
 }
 
 /// Returns a world with a pool of eight that may have four browsers and one more every 30 s, and its stored growth.

@@ -6,6 +6,7 @@ mod apps_work;
 mod audit;
 mod auth_connections;
 mod computer;
+mod engines;
 mod extensions;
 mod filler;
 mod leases;

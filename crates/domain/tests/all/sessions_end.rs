@@ -1,9 +1,9 @@
 //! Tests of the end of sessions: by request, by the loss of the browser, by the idle timeout.
 
+use casement_domain::engine::Capability;
 use casement_domain::Replaced;
 use casement_domain::browser::BrowserState;
 use casement_domain::session::{Activity, EndReason, EndSessionError, IdOrName, Session, SessionEvent, SessionState};
-use casement_domain::session_operation::enter;
 use casement_domain::telemetry::{Capture, Category};
 use casement_domain::testing::{FixedClock, NOON, browser_id, leased_session, pool_id, scope, session, session_id};
 use pretty_assertions::assert_eq;
@@ -286,7 +286,7 @@ async fn use_of_a_lease_that_is_being_returned_is_refused() {
     let session = leased_session(1);
     assert!(casement.activity.take_back(&session));
     assert!(casement.activity.begin(session.id).is_none() && casement.activity.begin_view(session.id).is_none());
-    assert!(enter(&session, &casement.activity).is_err());
+    assert!(casement.sessions.operations().begin(&session, Capability::Files).is_err());
     assert!(casement.activity.take_back(&session), "it stays so, should the store fail meanwhile");
     // A call that found the session before, and whose body arrived slowly.
     casement.activity.forget(session.id);

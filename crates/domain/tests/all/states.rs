@@ -53,6 +53,7 @@ fn session_row(event: SessionEvent) -> [Cell<SessionState>; 4] {
             [Some(Ended(R::Undelivered)), Some(Ended(R::Undelivered)), Some(Ended(R::Undelivered)), None]
         }
         SessionEvent::NodeDrained => [None, Some(Ended(R::NodeDrained)), Some(Ended(R::NodeDrained)), None],
+        SessionEvent::EngineLost => [None, Some(Ended(R::EngineLost)), Some(Ended(R::EngineLost)), None],
         SessionEvent::NodeLost => [Some(Ended(R::NodeLost)), Some(Ended(R::NodeLost)), Some(Ended(R::NodeLost)), None],
     }
 }

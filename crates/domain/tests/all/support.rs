@@ -8,6 +8,7 @@ use casement_domain::browser::{
     Browser, BrowserState, EngineError, EngineFault, Installation, MockBrowserEngine, MockBrowserRepository,
     MockSpareBrowsers, Shape,
 };
+use casement_domain::engine::ConfiguredEngines;
 use casement_domain::extension::MockExtensionRepository;
 use casement_domain::node::MockPeers;
 use casement_domain::pool::{
@@ -51,6 +52,8 @@ pub(crate) struct World {
     pub(crate) proxies: Option<ProxyRouting>,
     /// The recordings; `None`: an installation without recordings.
     pub(crate) replays: Option<SessionReplays>,
+    /// The engines; `None`: the local one only.
+    pub(crate) engines: Option<ConfiguredEngines>,
     pub(crate) clock: Arc<FixedClock>,
 }
 
@@ -84,6 +87,7 @@ impl World {
             sessions: session_rows.clone(),
             browsers: browsers.clone(),
             engine: engine.clone(),
+            engines: Arc::new(self.engines.unwrap_or_else(ConfiguredEngines::local)),
             extensions: extensions.clone(),
             proxies: proxies.clone(),
             profiles: profiles.clone(),

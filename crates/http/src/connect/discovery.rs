@@ -40,7 +40,7 @@ pub(super) struct BrowserVersion {
 pub(crate) async fn version(request: Request<ProjectKey>) -> Answer {
     let query = request.raw_query()?;
     if let parameters::Target::Own(_, options) = parameters::read(&query)? {
-        options.into_source()?;
+        options.into_source(request.services().sessions.engines())?;
     }
     Ok(HttpResponse::Ok().json(BrowserVersion {
         browser: "Chromium",

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use casement_domain::session::Sessions;
 use casement_domain::{
+    engine::Engines,
     field::FieldCode,
     pool::AcquireRequest,
     profile::ProfileRequest,
@@ -20,6 +21,8 @@ pub(crate) struct BrowserOptions {
     pub(crate) pool: Option<String>,
     /// The longest wait for a browser of the pool.
     pub(crate) acquire_timeout_seconds: Option<i64>,
+    /// The engine, by its name.
+    pub(crate) engine: Option<String>,
     pub(crate) headless: Option<bool>,
     pub(crate) stealth: Option<bool>,
     pub(crate) kiosk_mode: Option<bool>,
@@ -56,7 +59,7 @@ impl BrowserOptions {
     ///
     /// # Errors
     /// `invalid_input`: options that exclude each other, or values that break a rule; `not_supported`.
-    pub(crate) fn into_source(self) -> Result<Source, ApiError> {
+    pub(crate) fn into_source(self, engines: &dyn Engines) -> Result<Source, ApiError> {
         if let Some(pool) = self.pool.clone() {
             return self.into_lease(pool);
         }
@@ -71,6 +74,7 @@ impl BrowserOptions {
             save_changes: self.save_changes.unwrap_or(false),
         });
         let request = SessionRequest {
+            engine: self.engine,
             headless: self.headless,
             stealth: self.stealth,
             kiosk_mode: self.kiosk_mode,
@@ -84,7 +88,7 @@ impl BrowserOptions {
             tags: self.tags,
             ..SessionRequest::default()
         };
-        request.clone().parse().map_err(|refusal| match refusal {
+        request.clone().parse(engines).map_err(|refusal| match refusal {
             Refusal::Invalid(invalid) => ApiError::from(invalid),
             Refusal::NotSupported(unsupported) => unsupported.into(),
         })?;
@@ -93,6 +97,7 @@ impl BrowserOptions {
 
     fn into_lease(self, pool: String) -> Result<Source, ApiError> {
         let of_the_pool = [
+            ("engine", self.engine.is_some()),
             ("headless", self.headless.is_some()),
             ("stealth", self.stealth.is_some()),
             ("kiosk_mode", self.kiosk_mode.is_some()),

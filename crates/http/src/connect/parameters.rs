@@ -94,7 +94,9 @@ pub(crate) struct ConnectParams {
     /// Extensions, by id or name, separated by commas.
     #[param(required = false)]
     extensions: Vec<String>,
-    /// Whether the browser runs without a display. Default: false.
+    /// The engine that starts the browser, by its name. Default: `local`, or the first one of the installation.
+    engine: Option<String>,
+    /// Whether the browser runs without a display. Default: false, or true for an engine without displays.
     headless: Option<String>,
     /// Whether signs of automation are hidden. Default: false.
     stealth: Option<bool>,
@@ -120,7 +122,7 @@ pub(crate) struct ConnectParams {
 }
 
 /// The names of the struct's fields.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "pool",
     "acquire_timeout_seconds",
     "session",
@@ -128,6 +130,7 @@ const NAMES: [&str; 18] = [
     "save_changes",
     "proxy",
     "extensions",
+    "engine",
     "headless",
     "stealth",
     "kiosk_mode",
@@ -224,6 +227,7 @@ impl ConnectParams {
         let ends_with_connections = self.pool.is_none() && !keep;
         let options = BrowserOptions {
             pool: self.pool,
+            engine: self.engine,
             acquire_timeout_seconds: self.acquire_timeout_seconds,
             timeout_seconds: if ends_with_connections { Some(SHORTEST_TIMEOUT_SECONDS) } else { self.timeout_seconds },
             profile: self.profile,

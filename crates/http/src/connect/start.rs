@@ -53,7 +53,7 @@ pub(crate) async fn make(
 /// `insufficient_scope`; those of creating a session or acquiring one; `unavailable` if no browser of the pool became free in time.
 async fn start(request: &Request<ProjectKey>, options: BrowserOptions) -> Result<UndeliveredSession, ApiError> {
     let (permissions, project) = (&request.scope().permissions, request.scope().project_id());
-    match options.into_source()? {
+    match options.into_source(request.services().sessions.engines())? {
         Source::Pool(pool, lease) => {
             let target = Target::InProject(project, Kind::BrowserPools, Which::named(&pool));
             permissions.require(Action::new(Kind::BrowserPools, Verb::Use), target)?;

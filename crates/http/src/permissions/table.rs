@@ -3,7 +3,7 @@
 use casement_domain::permission::{
     Kind::{
         self, ApiKeys, Apps, AuditDestinations, AuditLogs, AuthConnections, BrowserPools, Browsers,
-        CredentialProviders, Credentials, Deployments, Entitlements, Extensions, Invocations, Limits, Metrics, Nodes,
+        CredentialProviders, Credentials, Deployments, Engines, Entitlements, Extensions, Invocations, Limits, Metrics, Nodes,
         Profiles, Projects, Proxies, TelemetryDestinations,
     },
     Verb::{self, Create, Delete, Read, Update, Use},
@@ -163,6 +163,7 @@ pub(super) const OPERATIONS: &[(Kind, Verb, &[&str])] = &[
     (AuditDestinations, Use, &["test_audit_destination"]),
     (Nodes, Read, &["list_nodes", "get_node"]),
     (Nodes, Update, &["drain_node", "resume_node"]),
+    (Engines, Read, &["list_engines"]),
     (Metrics, Read, &["metrics"]),
 ];
 

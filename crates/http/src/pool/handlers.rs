@@ -30,7 +30,8 @@ fn no_pool(which: &str) -> ApiError {
 }
 
 pub(crate) async fn create_pool(mut request: Request<ProjectKey>) -> Answer {
-    let input = request.json::<PoolInput>().await?.create().map_err(in_order::<PoolInput>)?;
+    let input = request.json::<PoolInput>().await?;
+    let input = input.create(request.services().sessions.engines()).map_err(in_order::<PoolInput>)?;
     let made = request.finish(|services, scope| async move { services.pools.create(&scope, input).await }).await;
     let pool = body(&request, made.map_err(in_order::<PoolInput>)?);
     Ok(answer::created(&format!("/browser_pools/{}", pool.id), &pool))
@@ -62,7 +63,8 @@ pub(crate) async fn get_pool(request: Request<ProjectKey>) -> Answer {
 
 pub(crate) async fn update_pool(mut request: Request<ProjectKey>) -> Answer {
     let which = request.path("id_or_name")?;
-    let update = request.json::<PoolInput>().await?.update().map_err(in_order::<PoolInput>)?;
+    let update = request.json::<PoolInput>().await?;
+    let update = update.update(request.services().sessions.engines()).map_err(in_order::<PoolInput>)?;
     let changed = request.finish(|services, scope| async move { services.pools.update(&scope, &which, update).await });
     let changed = changed.await.map_err(in_order::<PoolInput>)?;
     Ok(answer::record(StatusCode::OK, &body(&request, changed)))

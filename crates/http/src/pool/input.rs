@@ -1,6 +1,7 @@
 //! Request bodies of pools.
 
 use casement_domain::{
+    engine::Engines,
     field::{FieldCode, Fields, InvalidValue},
     pool,
 };
@@ -26,7 +27,10 @@ pub(crate) struct PoolInput {
     name: Option<String>,
     /// The idle timeout of a lease, 10 to 259200. Default: 600.
     timeout_seconds: Option<i64>,
-    /// Default: false.
+    /// The engine that starts the browsers, by its name as `GET /engines` lists it. Default: `local`, or the first one if
+    /// the installation has no such engine. On update, another engine ends idle browsers.
+    engine: Option<String>,
+    /// Default: false, or true for an engine without displays.
     headless: Option<bool>,
     /// Default: false.
     stealth: Option<bool>,
@@ -66,24 +70,25 @@ pub(crate) struct PoolInput {
 impl PoolInput {
     /// # Errors
     /// Returns `invalid_input` if a field is refused that the domain does not have.
-    pub(super) fn create(self) -> Result<pool::PoolRequest, ApiError> {
+    pub(super) fn create(self, engines: &dyn Engines) -> Result<pool::PoolRequest, ApiError> {
         let mut fields = Fields::new();
         if self.expected_network.is_some() {
             fields.refuse("expected_network", InvalidValue::new(FieldCode::NotAllowed, "is only for updates"));
         }
         let input = self.common(&mut fields);
-        checked(input, fields, pool::PoolRequest::parse)
+        checked(input, fields, |input| input.parse(engines))
     }
 
     /// # Errors
     /// Returns `invalid_input` if a field is refused that the domain does not have.
-    pub(super) fn update(mut self) -> Result<pool::PoolUpdateRequest, ApiError> {
+    pub(super) fn update(mut self, engines: &dyn Engines) -> Result<pool::PoolUpdateRequest, ApiError> {
         let expected_network = self.expected_network.take().map(Into::into);
         let discard_all_idle = self.discard_all_idle.unwrap_or(false);
         let mut fields = Fields::new();
         // The old configuration of the pool is not known here, but its fields follow the rules of a new pool, which
         // requires only a size.
-        let as_new = |input: pool::PoolRequest| pool::PoolRequest { size: input.size.or(Some(1)), ..input }.parse();
+        let as_new =
+            |input: pool::PoolRequest| pool::PoolRequest { size: input.size.or(Some(1)), ..input }.parse(engines);
         let input = self.common(&mut fields);
         Ok(pool::PoolUpdateRequest { input: checked(input, fields, as_new)?, discard_all_idle, expected_network })
     }
@@ -94,6 +99,7 @@ impl PoolInput {
             fill_rate_per_minute: self.fill_rate_per_minute,
             name: self.name,
             timeout_seconds: self.timeout_seconds,
+            engine: self.engine,
             headless: self.headless,
             stealth: self.stealth,
             kiosk_mode: self.kiosk_mode,

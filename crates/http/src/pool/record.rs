@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use crate::{
     answer::Moment,
     network::NetworkBody,
-    session::{Captured, Viewport},
+    session::{Captured, Viewport, memory},
 };
 
 /// A pool of warm browsers.
@@ -27,6 +27,9 @@ pub(crate) struct PoolBody {
     available_count: u32,
     /// Browsers that are leased.
     acquired_count: u32,
+    /// Why the last start of one of its browsers failed, at most 500 characters. Absent after a start that succeeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked_reason: Option<String>,
     /// Extensions in the order they are loaded.
     extension_ids: Vec<String>,
     /// The region of the installation.
@@ -47,11 +50,15 @@ struct Config {
     size: u32,
     /// The maximum growth per minute, in percent of the size.
     fill_rate_per_minute: u32,
+    /// The engine that starts its browsers.
+    engine: String,
     headless: bool,
     stealth: bool,
-    /// The memory of each browser: the largest of the named sizes that its limit reaches, `1GiB` also below that.
-    #[schema(value_type = String)]
-    memory: &'static str,
+    /// The memory of each browser: the largest of the named sizes that its limit reaches, `1GiB` also below that. Absent if
+    /// the engine does not limit it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    memory: Option<&'static str>,
     kiosk_mode: bool,
     /// The idle timeout of a lease.
     timeout_seconds: u32,
@@ -104,6 +111,7 @@ impl PoolBody {
             name: name.clone(),
             available_count: counts.available,
             acquired_count: counts.acquired,
+            blocked_reason: pool.blocked_reason,
             extension_ids: config.shape.extensions.iter().map(ToString::to_string).collect(),
             region: installation.region.as_str(),
             profile_id: config.shape.profile.map(|profile| profile.id.to_string()),
@@ -111,9 +119,10 @@ impl PoolBody {
                 name,
                 size: config.size,
                 fill_rate_per_minute: config.fill_rate_per_minute,
+                engine: config.shape.engine.to_string(),
                 headless: config.shape.headless,
                 stealth: config.shape.stealth,
-                memory: config.shape.memory.map_or(installation.memory.default, |memory| memory.limit).name(),
+                memory: memory(&config.shape, installation),
                 kiosk_mode: config.shape.kiosk_mode,
                 timeout_seconds: config.timeout_seconds,
                 viewport: config.shape.viewport.into(),

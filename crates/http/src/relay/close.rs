@@ -32,6 +32,8 @@ pub enum CloseReason {
     BrowserHung,
     /// The node was drained, and the time that its sessions had was over.
     NodeDrained,
+    /// The engine lost the browser: the WebDriver server no longer has its session.
+    EngineLost,
     /// The server stops; the session continues.
     Drain,
     /// The client sent a message above the limit.
@@ -46,7 +48,7 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Normal,
         Self::Deleted,
         Self::IdleTimeout,
@@ -58,6 +60,7 @@ impl CloseReason {
         Self::BrowserClosed,
         Self::BrowserHung,
         Self::NodeDrained,
+        Self::EngineLost,
         Self::Drain,
         Self::MessageTooBig,
         Self::Protocol,
@@ -79,6 +82,7 @@ impl CloseReason {
             Self::BrowserClosed => (4007, "browser_closed"),
             Self::BrowserHung => (4008, "browser_hung"),
             Self::NodeDrained => (4010, "node_drained"),
+            Self::EngineLost => (4011, "engine_lost"),
             Self::Drain => (1012, "drain"),
             Self::MessageTooBig => (1009, "message_too_big"),
             Self::Protocol => (1002, "protocol_error"),

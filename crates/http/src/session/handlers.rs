@@ -63,7 +63,8 @@ impl Api {
 
 pub(crate) async fn create_browser(mut request: Request<ProjectKey>) -> Answer {
     let (input, bytes) = request.json_with_bytes::<CreateBrowser>().await?;
-    let input = input.into_request().map_err(in_order::<CreateBrowser>)?;
+    let engines = request.services().sessions.engines();
+    let input = input.into_request(engines).map_err(in_order::<CreateBrowser>)?;
     let places = request.services().sessions.places(input.memory.as_deref());
     let make = async |request: &mut Request<ProjectKey>, elsewhere: Option<Destination>| match elsewhere {
         Some(node) => create_elsewhere(request, bytes.clone(), &node).await,

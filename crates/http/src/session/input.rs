@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use casement_domain::{
     browser::LocationRequest,
+    engine::Engines,
     field::{FieldCode, Fields, InvalidValue},
     profile::ProfileRequest,
     reference,
@@ -24,7 +25,10 @@ use crate::{
 /// A session to create. Every field is optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct CreateBrowser {
-    /// Whether the browser runs without a display. Default: false.
+    /// The engine that starts the browser, by its name as `GET /engines` lists it. Default: `local`, or the first one if
+    /// the installation has no such engine.
+    pub(crate) engine: Option<String>,
+    /// Whether the browser runs without a display. Default: false, or true for an engine without displays.
     pub(crate) headless: Option<bool>,
     /// Whether signs of automation are hidden. Default: false.
     pub(crate) stealth: Option<bool>,
@@ -248,9 +252,10 @@ pub(crate) fn policy(
 impl CreateBrowser {
     /// # Errors
     /// `invalid_input` if a field that only this body has is refused.
-    pub(crate) fn into_request(self) -> Result<SessionRequest, ApiError> {
+    pub(crate) fn into_request(self, engines: &dyn Engines) -> Result<SessionRequest, ApiError> {
         let mut fields = Fields::new();
         let request = SessionRequest {
+            engine: self.engine,
             headless: self.headless,
             stealth: self.stealth,
             gpu: self.gpu,
@@ -272,7 +277,7 @@ impl CreateBrowser {
             extensions: self.extensions.unwrap_or_default().into_iter().map(Into::into).collect(),
             invocation: self.invocation_id,
         };
-        checked(request, fields, SessionRequest::parse)
+        checked(request, fields, |request| request.parse(engines))
     }
 }
 

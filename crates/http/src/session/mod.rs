@@ -11,7 +11,7 @@ use self::{
 pub(crate) use self::{
     handlers::{delete_browser, get_browser, list_browsers, region, update_browser},
     input::{Profile, Reference, Telemetry, ViewportInput, checked, config_request, policy},
-    record::{Captured, SessionBody, Urls, Viewport},
+    record::{Captured, SessionBody, Urls, Viewport, memory},
 };
 use crate::{
     operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations},

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use casement_domain::{
     SessionId,
     access::Scope,
-    browser::{self, Installation, Locale},
+    browser::{self, Installation, Locale, Shape},
     network::DeniedRequests,
     permission::{Action, Kind, Target, Verb, Which},
     profile::Profile,
@@ -43,16 +43,21 @@ pub(crate) struct SessionBody {
     base_url: String,
     /// The URL of a page that shows the browser.
     browser_live_view_url: String,
+    /// The engine that started the browser.
+    engine: String,
     headless: bool,
     stealth: bool,
-    /// The memory of the browser: the largest of these sizes that its limit reaches, `1GiB` also below that.
-    #[schema(value_type = String)]
-    memory: &'static str,
+    /// The memory of the browser: the largest of these sizes that its limit reaches, `1GiB` also below that. Absent if the
+    /// engine does not limit it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    memory: Option<&'static str>,
     /// The region of the installation.
     #[schema(value_type = String)]
     region: &'static str,
-    /// The time zone and the locale of pages and workers.
-    location: Location,
+    /// The time zone and the locale of pages and workers. Absent if the engine does not set them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    location: Option<Location>,
     gpu: bool,
     kiosk_mode: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -291,6 +296,14 @@ fn limited(permission: Permission, may_use: bool) -> Permission {
     if may_use { permission } else { Permission::View }
 }
 
+/// Returns the memory of the browsers of a shape; `None` if their engine does not limit it.
+pub(crate) fn memory(shape: &Shape, installation: &Installation) -> Option<&'static str> {
+    match shape.memory {
+        Some(memory) => Some(memory.limit.name()),
+        None => shape.engine.is_local().then(|| installation.memory.default.name()),
+    }
+}
+
 impl SessionBody {
     pub(crate) fn new(
         session: Session,
@@ -306,11 +319,12 @@ impl SessionBody {
             webdriver_ws_url: urls.webdriver(),
             base_url: urls.base.clone(),
             browser_live_view_url: urls.live_view(),
+            engine: session.shape.engine.to_string(),
             headless: session.shape.headless,
             stealth: session.shape.stealth,
-            memory: session.shape.memory.map_or(installation.memory.default, |memory| memory.limit).name(),
+            memory: memory(&session.shape, installation),
             region: installation.region.as_str(),
-            location: Location::new(session.shape.location, installation),
+            location: session.shape.engine.is_local().then(|| Location::new(session.shape.location, installation)),
             gpu: false,
             kiosk_mode: session.shape.kiosk_mode,
             name: session.name.map(|name| name.to_string()),

@@ -21,6 +21,7 @@ const ASSETS: &[(&str, &str, &str)] = &[
     ("api.js", SCRIPT, include_str!("assets/api.js")),
     ("apps.js", SCRIPT, include_str!("assets/apps.js")),
     ("dom.js", SCRIPT, include_str!("assets/dom.js")),
+    ("engines.js", SCRIPT, include_str!("assets/engines.js")),
     ("keys.js", SCRIPT, include_str!("assets/keys.js")),
     ("nodes.js", SCRIPT, include_str!("assets/nodes.js")),
     ("pools.js", SCRIPT, include_str!("assets/pools.js")),

@@ -38,7 +38,9 @@ pub(super) struct VendorOptions {
     proxy: Option<String>,
     /// Extensions, by id or name.
     extensions: Option<Vec<String>>,
-    /// Whether the browser runs without a display. Default: false.
+    /// The engine that starts the browser, by its name. Default: `local`, or the first one of the installation.
+    engine: Option<String>,
+    /// Whether the browser runs without a display. Default: false, or true for an engine without displays.
     headless: Option<bool>,
     /// Whether signs of automation are hidden. Default: false.
     stealth: Option<bool>,
@@ -57,13 +59,14 @@ pub(super) struct VendorOptions {
 }
 
 /// The names of the members.
-const MEMBERS: [&str; 14] = [
+const MEMBERS: [&str; 15] = [
     "pool",
     "acquire_timeout_seconds",
     "profile",
     "save_changes",
     "proxy",
     "extensions",
+    "engine",
     "headless",
     "stealth",
     "kiosk_mode",
@@ -234,6 +237,7 @@ impl Reader {
             set(&mut options.viewport, viewport.into(), "viewport")?;
         }
         options.pool = ours.pool;
+        options.engine = ours.engine;
         options.acquire_timeout_seconds = ours.acquire_timeout_seconds;
         options.profile = ours.profile;
         options.save_changes = ours.save_changes;

@@ -17,6 +17,7 @@ mod credential_providers;
 mod credentials;
 mod deployments;
 mod direct;
+mod engines;
 mod errors;
 mod extensions;
 mod files;

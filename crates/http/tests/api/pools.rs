@@ -25,7 +25,7 @@ async fn a_pool_is_created_with_its_whole_record() {
         "201\nlocation: /browser_pools/00000000000000000000000001\n\
          {\"id\":\"00000000000000000000000001\",\"created_at\":\"2026-12-01T12:00:00.000000Z\",\"name\":\"warm\",\
          \"available_count\":0,\"acquired_count\":0,\"extension_ids\":[],\"region\":\"us-east\",\"browser_pool_config\":{\"name\":\"warm\",\
-         \"size\":2,\"fill_rate_per_minute\":25,\"headless\":false,\"stealth\":false,\"memory\":\"2GiB\",\"kiosk_mode\":false,\
+         \"size\":2,\"fill_rate_per_minute\":25,\"engine\":\"local\",\"headless\":false,\"stealth\":false,\"memory\":\"2GiB\",\"kiosk_mode\":false,\
          \"timeout_seconds\":600,\"viewport\":{\"width\":1920,\"height\":1080,\"refresh_rate\":25}}}"
     );
 }

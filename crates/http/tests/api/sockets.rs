@@ -106,6 +106,7 @@ async fn the_end_of_a_session_closes_its_sockets_with_the_reason() {
         (SessionEvent::BrowserClosed, 4007, "browser_closed"),
         (SessionEvent::BrowserHung, 4008, "browser_hung"),
         (SessionEvent::NodeDrained, 4010, "node_drained"),
+        (SessionEvent::EngineLost, 4011, "engine_lost"),
     ] {
         let api = api().await;
         let (mut one, mut other) = (open(&api).await, open(&api).await);

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use casement_domain::{
     BrowserId,
     computer::{Action, ActionError, Button, Click, ClickKind, Computer, Computers, Move, Point, Press, Scroll},
+    engine::ConfiguredEngines,
     live_view::{DialogAnswer, Frame, LiveDisplay, OpenDialogs},
     session::Activity,
-    session_operation::OperationError,
+    session_operation::{OperationError, SessionOperations},
     testing::{FixedClock, session},
 };
 use casement_http::live_view::WholeDisplay;
@@ -95,8 +96,9 @@ impl SessionAccess {
 async fn viewer(access: &str) -> (Server, Arc<SessionAccess>, Socket, Socket) {
     let server = Server::start().await;
     let inside = Arc::new(SessionAccess::default());
-    let computers =
-        Computers::new(inside.clone(), Activity::new(Arc::new(FixedClock::default()), Arc::new(FixedClock::default())));
+    let activity = Activity::new(Arc::new(FixedClock::default()), Arc::new(FixedClock::default()));
+    let operations = SessionOperations::new(activity, Arc::new(ConfiguredEngines::local()));
+    let computers = Computers::new(inside.clone(), operations);
     let display = WholeDisplay { frames: inside.clone(), computers, session: session(1) };
     *server.shared.display.lock() = Some(display);
     let client = TcpStream::connect(server.address).await.unwrap();

@@ -22,6 +22,7 @@ fn close_codes_match_the_documentation() {
         (4007, "browser_closed"),
         (4008, "browser_hung"),
         (4010, "node_drained"),
+        (4011, "engine_lost"),
         (1012, "drain"),
         (1009, "message_too_big"),
         (1002, "protocol_error"),

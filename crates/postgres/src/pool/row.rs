@@ -29,6 +29,7 @@ row! {
         /// Changed only by a discard.
         #[diesel(skip_update)]
         generation: Column<Generation>,
+        blocked_reason: Option<String>,
     }
 }
 

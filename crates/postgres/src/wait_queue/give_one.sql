@@ -32,13 +32,13 @@ WITH browser AS (
 ), granted AS (
     INSERT INTO sessions (
         id, project_id, node_id, browser_id, pool_id, pool_name,
-        headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
+        engine, headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
         profile_id, profile_version_id, save_profile, memory_mib, memory_places, network,
         name, timeout_seconds, start_url, tags, telemetry, state, created_at, last_active_at
     )
     SELECT
         ticket.session_id, pool.project_id, browser.node_id, browser.id, pool.id, pool.name,
-        browser.headless, browser.stealth, browser.kiosk_mode,
+        browser.engine, browser.headless, browser.stealth, browser.kiosk_mode,
         browser.viewport_width, browser.viewport_height, browser.viewport_refresh_rate, browser.policy,
         browser.extension_ids, browser.proxy_id, browser.profile_id, browser.profile_version_id, false,
         browser.memory_mib, browser.memory_places, browser.network,

@@ -1,6 +1,7 @@
 //! Pools: limits, lead, filling, deletion.
 
-use casement_domain::browser::BrowserState;
+use casement_domain::browser::{Browser, BrowserState};
+use casement_domain::engine::EngineName;
 use casement_domain::organization::{Caps, Limit, Organization};
 use casement_domain::page::Page;
 use casement_domain::pool::{
@@ -95,6 +96,71 @@ async fn sizes_count_against_the_limits_and_names_are_unique() -> TestResult {
     let stale = world.replace(&first, &grow(3)).await?;
     assert_eq!(stale, PoolStored::Gone, "it has changed since");
     assert_eq!(world.pools.find_by_id(first.id).await?, Some(grow(4)));
+    Ok(())
+}
+
+/// Returns the first pool, with browsers of a WebDriver server.
+fn of_grid(size: u32) -> Result<Pool, Fault> {
+    let mut pool = testing::pool(size).build();
+    pool.config.shape.engine = EngineName::parse("grid").map_err(|bad| bad.to_string())?;
+    Ok(pool)
+}
+
+#[tokio::test]
+async fn the_engine_of_a_pool_is_that_of_its_browsers_and_of_their_leases() -> TestResult {
+    let world = World::new().await?;
+    let pool = of_grid(3)?;
+    assert_eq!(store(&world, &pool).await?, PoolStored::Yes);
+    assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
+    for n in 1..=2 {
+        let browser = Browser { shape: pool.config.shape.clone(), ..warming(n) };
+        assert_eq!(world.pools.warm(&browser, pool.generation).await?, Replaced::Yes);
+        assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
+    }
+    let ImmediateLease::Leased(session) = world.wait_queue.take_now(pool.id, &lease(1), NOON).await? else {
+        return Err("two browsers were idle".into());
+    };
+    assert_eq!(session.shape, pool.config.shape);
+    assert_eq!(world.sessions.find(session.id).await?, Some(*session));
+    // A pool that moves to another engine begins a new generation, so that none of the others is leased.
+    let moved = Pool { updated_at: seconds(1), ..testing::pool(3).build() };
+    let (stored, discarded) = world.pools.replace(testing::organization_id(), &pool, &moved, true).await?;
+    assert_eq!((stored, discarded), (PoolStored::Yes, vec![testing::browser_id(2)]));
+    assert_eq!(world.wait_queue.take_now(pool.id, &lease(2), NOON).await?, ImmediateLease::Busy);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_waiter_gets_a_browser_of_the_engine_of_its_pool() -> TestResult {
+    let world = World::new().await?;
+    let pool = of_grid(1)?;
+    assert_eq!(store(&world, &pool).await?, PoolStored::Yes);
+    let entered = world.wait_queue.enter(&place(1), NOON).await?;
+    assert!(matches!(entered, QueueEntered::Yes(_)), "{entered:?}");
+    let browser = Browser { shape: pool.config.shape.clone(), ..warming(1) };
+    assert_eq!(world.pools.warm(&browser, pool.generation).await?, Replaced::Yes);
+    assert_eq!(world.pools.ready(browser.id, NOON).await?, Replaced::Yes);
+    let TicketOutcome::Granted(session) = world.wait_queue.outcome(ticket_id(1)).await? else {
+        return Err("the browser was not granted".into());
+    };
+    assert_eq!(session.shape, pool.config.shape);
+    Ok(())
+}
+
+#[tokio::test]
+async fn why_a_pool_cannot_be_filled_is_stored_and_a_change_of_the_pool_clears_it() -> TestResult {
+    let world = World::new().await?;
+    let (pool, _) = world.pool(1).await?;
+    let reason = Some("no room".to_owned());
+    world.pools.set_blocked(pool.id, reason.clone()).await?;
+    let blocked = Pool { blocked_reason: reason, ..pool.clone() };
+    assert_eq!(world.pools.find_by_id(pool.id).await?, Some(blocked.clone()), "nothing else has changed");
+    world.pools.set_blocked(pool.id, None).await?;
+    assert_eq!(world.pools.find_by_id(pool.id).await?, Some(pool.clone()));
+    world.pools.set_blocked(pool.id, blocked.blocked_reason.clone()).await?;
+    let next = Pool { updated_at: seconds(1), ..pool.clone() };
+    assert_eq!(world.replace(&blocked, &next).await?, PoolStored::Yes);
+    assert_eq!(world.pools.find_by_id(pool.id).await?, Some(next));
     Ok(())
 }
 

@@ -71,7 +71,8 @@ impl Leases {
         let Some(cached) = self.next_browsers.take(scope.project_id(), which) else { return Ok(None) };
         let NextBrowser { pool, next } = cached;
         // The pool may have changed since it was cached, so only the stored one refuses a request.
-        let is_allowed = check_start_url(&pool.config.shape, lease.start_url.as_ref()).is_ok();
+        let is_allowed = check_start_url(&pool.config.shape, lease.start_url.as_ref()).is_ok()
+            && self.check_engine(input, &pool).is_ok();
         let (true, Ok(telemetry)) = (is_allowed, merged_capture(input, &pool)) else { return Ok(None) };
         lease.telemetry = telemetry;
         let known = KnownBrowser { browser: next, pool: pool.id, unchanged_since: pool.updated_at };

@@ -6,6 +6,7 @@ use super::errors::name_taken;
 use super::{CreateSessionError, EndSessionError, Sessions, hand_out};
 use crate::access::Scope;
 use crate::browser::{Browser, BrowserState, EngineError, EngineFault, Launch, Shape, StartUrl};
+use crate::engine::{Capability, check};
 use crate::extension::resolve;
 use crate::field::InvalidInput;
 use crate::ids::{BrowserId, SessionId};
@@ -36,8 +37,8 @@ impl Sessions {
         self.create_on_new_browser(SessionId::mint(self.deps.ids.as_ref()), scope, &request).await
     }
 
-    /// Like [`create`](Self::create), for a login: never on a spare browser, and with an id that the caller has stored
-    /// to find the session again.
+    /// Like [`create`](Self::create), for a login: of an engine that is able to, never on a spare browser, and with an id
+    /// that the caller has stored to find the session again.
     ///
     /// # Errors
     /// See [`CreateSessionError`]; only the ended session remains then.
@@ -47,6 +48,8 @@ impl Sessions {
         scope: &Scope,
         request: SessionRequest,
     ) -> Result<Session, CreateSessionError> {
+        let engine = self.login_engine().map_err(|refused| refused.of("engine"))?.to_string();
+        let request = SessionRequest { engine: Some(engine), ..request };
         let request = NewSession { for_login: true, ..self.checked(scope, request).await? };
         self.create_on_new_browser(id, scope, &request).await
     }
@@ -55,11 +58,13 @@ impl Sessions {
     async fn checked(&self, scope: &Scope, mut request: SessionRequest) -> Result<NewSession, CreateSessionError> {
         scope.writable()?;
         self.find_destination(scope, &mut request.telemetry).await?;
-        let mut request = request.parse()?;
+        let mut request = request.parse(self.engines())?;
         self.deps.installation.check_region(request.region)?;
         let memory = &self.deps.installation.memory;
-        request.shape.memory =
-            Some(request.memory.map_or_else(|| Ok(memory.reserve_default()), |requested| memory.reserve(requested))?);
+        request.shape.memory = match request.memory {
+            Some(requested) => Some(memory.reserve(requested)?),
+            None => self.has_memory_limit(&request.shape).then(|| memory.reserve_default()),
+        };
         request.shape.extensions =
             resolve::<CreateSessionError>(&*self.deps.extensions, scope, &request.extensions).await?;
         if let Some(selected) = &request.proxy {
@@ -74,6 +79,11 @@ impl Sessions {
             request.shape.profile = Some(self.profile::<CreateSessionError>(scope, requested).await?);
         }
         Ok(request)
+    }
+
+    /// Returns whether the browsers of a shape have a memory limit.
+    pub(crate) fn has_memory_limit(&self, shape: &Shape) -> bool {
+        check(self.engines(), &shape.engine, Capability::Memory).is_ok()
     }
 
     fn draft(&self, id: SessionId, scope: &Scope, request: &NewSession) -> Session {

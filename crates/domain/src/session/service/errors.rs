@@ -2,6 +2,7 @@
 
 use super::super::{LoginRuns, NotSupported, SessionRefused};
 use crate::browser::EngineError;
+use crate::engine::EngineRefused;
 use crate::error::{NameTaken, NotFound, SpecificError, UseCaseError};
 use crate::field::{FieldCode, InvalidInput, InvalidValue};
 use crate::ids::SessionId;
@@ -38,6 +39,9 @@ pub enum UseSessionError {
     /// A field breaks a rule.
     #[error(transparent)]
     Invalid(#[from] InvalidInput),
+    /// The engine of the session cannot do it.
+    #[error(transparent)]
+    EngineRefused(#[from] EngineRefused),
     /// The browser failed.
     #[error(transparent)]
     Engine(#[from] EngineError),

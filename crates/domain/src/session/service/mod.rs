@@ -26,6 +26,7 @@ use crate::browser::{
     BrowserEngine, BrowserRepository, EngineError, HandOut, Installation, Memory, Region, SpareBrowsers, Viewport,
 };
 use crate::clock::{Clock, FirstSeen, IdSource, MonotonicClock};
+use crate::engine::{Capability, EngineName, EngineRefused, Engines, check};
 use crate::extension::ExtensionRepository;
 use crate::field::{InvalidInput, InvalidValue};
 use crate::ids::{BrowserId, NodeId, SessionId};
@@ -34,6 +35,7 @@ use crate::page::{Listed, Page};
 use crate::profile::SessionProfiles;
 use crate::proxy::ProxyRouting;
 use crate::replay::SessionReplays;
+use crate::session_operation::SessionOperations;
 use crate::store_error::StoreError;
 use crate::telemetry::{ConfigRequest, Recorder};
 use crate::telemetry_destination::{self, TelemetryDestinationRepository};
@@ -49,8 +51,10 @@ pub struct SessionDeps {
     pub sessions: Arc<dyn SessionRepository>,
     /// The stored browsers.
     pub browsers: Arc<dyn BrowserRepository>,
-    /// The browser engine.
+    /// The browser engine, which starts the browsers of all engines of the installation.
     pub engine: Arc<dyn BrowserEngine>,
+    /// The engines of the installation.
+    pub engines: Arc<dyn Engines>,
     /// The stored extensions.
     pub extensions: Arc<dyn ExtensionRepository>,
     /// The routing of browsers through proxies.
@@ -100,6 +104,39 @@ impl Sessions {
     #[must_use]
     pub fn activity(&self) -> &Activity {
         &self.deps.activity
+    }
+
+    /// Returns the begin of operations inside sessions.
+    #[must_use]
+    pub fn operations(&self) -> SessionOperations {
+        SessionOperations::new(self.deps.activity.clone(), Arc::clone(&self.deps.engines))
+    }
+
+    /// Returns the engines of the installation.
+    #[must_use]
+    pub fn engines(&self) -> &dyn Engines {
+        &*self.deps.engines
+    }
+
+    /// Checks that the engine of a session's browser has a capability, before a connection to the browser or an operation
+    /// that has no use case of its own begins.
+    ///
+    /// # Errors
+    /// [`EngineRefused`] if it does not.
+    pub fn check_engine(&self, session: &Session, capability: Capability) -> Result<(), EngineRefused> {
+        check(&*self.deps.engines, &session.shape.engine, capability)
+    }
+
+    /// Returns the engine of the browsers in which logins run: the installation's default engine if it is able to, else
+    /// the first one that is.
+    ///
+    /// # Errors
+    /// The refusal of the default engine if none is able to.
+    pub(crate) fn login_engine(&self) -> Result<EngineName, EngineRefused> {
+        let default = self.deps.engines.default_engine();
+        let Err(refused) = default.check(Capability::Logins) else { return Ok(default.name.clone()) };
+        let able = self.deps.engines.all().into_iter().find(|engine| engine.check(Capability::Logins).is_ok());
+        able.map(|engine| engine.name.clone()).ok_or(refused)
     }
 
     /// Returns the other nodes.
@@ -226,6 +263,7 @@ impl Sessions {
         session: &Session,
         region: impl FnOnce(Viewport) -> Result<Option<Region>, InvalidValue> + Send,
     ) -> Result<Vec<u8>, UseSessionError> {
+        self.check_engine(session, Capability::Screenshots)?;
         let region = region(session.shape.viewport).map_err(|bad| InvalidInput::of("region", bad))?;
         let _in_use = self.in_use(session)?;
         Ok(self.deps.engine.screenshot(browser_of(session)?, session.shape.viewport, region).await?)
@@ -242,6 +280,7 @@ impl Sessions {
     /// # Errors
     /// See [`UseSessionError`].
     pub async fn observer_screenshot(&self, session: &Session) -> Result<Vec<u8>, UseSessionError> {
+        self.check_engine(session, Capability::Screenshots)?;
         Ok(self.deps.engine.screenshot(browser_of(session)?, session.shape.viewport, None).await?)
     }
 }

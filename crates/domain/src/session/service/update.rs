@@ -6,6 +6,7 @@ use super::errors::{name_taken, not_found};
 use super::{Sessions, UpdateSessionError, UseSessionError, browser_of, check_start_url, hand_out};
 use crate::access::Scope;
 use crate::browser::{EngineError, HandOut, Shape, StartUrl, Viewport};
+use crate::engine::describe;
 use crate::field::InvalidInput;
 use crate::network::AllowlistChange;
 use crate::proxy::TrafficPolicy;
@@ -29,6 +30,7 @@ impl Sessions {
         })?;
         let session = self.get(scope, which, false).await?;
         session.admits(scope.organization_wide).map_err(UseSessionError::from)?;
+        changes.check_engine(&describe(self.engines(), &session.shape.engine))?;
         let _in_use = self.in_use(&session)?;
         let size = changes.viewport.filter(|(size, _)| *size != session.shape.viewport);
         if matches!(size, Some((_, false))) && self.deps.activity.is_watched(session.id) {

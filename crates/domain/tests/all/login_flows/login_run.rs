@@ -12,6 +12,7 @@ use casement_domain::blob::MockBlobStore;
 use casement_domain::credential::{
     Credential, CredentialDeps, CredentialSecret, Credentials, MockCredentialRepository, SealedSecrets,
 };
+use casement_domain::engine::ConfiguredEngines;
 use casement_domain::login_page::{Act, LoginPageError, Reading};
 use casement_domain::name::LabelName;
 use casement_domain::profile::{LoadedProfile, MockProfileRepository, ProfileVersions, Profiles};
@@ -20,6 +21,7 @@ use casement_domain::proxy::ProxyRouting;
 use casement_domain::replay::{MockReplayMachine, MockReplayRepository, ReplayArchive, ReplayLimits, Replays};
 use casement_domain::sealing::Sealer as _;
 use casement_domain::session::{Activity, IdOrName, Session};
+use casement_domain::session_operation::SessionOperations;
 use casement_domain::storage::UnlimitedDisk;
 use casement_domain::testing::{
     CountingIds, FixedClock, NOON, PlainSealer, auth_connection, auth_connection_id, auth_flow, node_id, project,
@@ -203,7 +205,10 @@ impl Scenario {
                 replays: Replays::new(
                     Arc::new(MockReplayMachine::new()),
                     videos,
-                    Activity::new(clock.clone(), clock.clone()),
+                    SessionOperations::new(
+                        Activity::new(clock.clone(), clock.clone()),
+                        Arc::new(ConfiguredEngines::local()),
+                    ),
                     ids,
                 ),
                 pictures: Arc::new(shots),

@@ -2,6 +2,7 @@
 import { $, el, notice } from './dom.js';
 import { call, current, project, recall, signOut } from './api.js';
 import * as apps from './apps.js';
+import * as engines from './engines.js';
 import * as keys from './keys.js';
 import * as nodes from './nodes.js';
 import * as pools from './pools.js';
@@ -21,6 +22,7 @@ function pageAt(path) {
   const parts = path.split('/').filter(Boolean).slice(1);
   if (parts.length === 0) return { page: sessions };
   if (parts.length === 1 && parts[0] === 'apps') return { page: apps };
+  if (parts.length === 1 && parts[0] === 'engines') return { page: engines };
   if (parts.length === 1 && parts[0] === 'keys') return { page: keys };
   if (parts.length === 1 && parts[0] === 'nodes') return { page: nodes };
   if (parts.length === 1 && parts[0] === 'pools') return { page: pools };

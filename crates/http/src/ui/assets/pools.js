@@ -9,6 +9,7 @@ const BLOCKED = {
   agent_error: 'what runs inside the sandbox failed',
   browser_crashed: 'the browser crashed while it started',
   browser_hung: 'the browser stopped answering while it started',
+  engine_error: 'the server of its browsers refused or failed',
   display_error: 'the display did not start',
   extension: 'an extension could not be loaded',
   no_room: 'this host has no room for another browser',
@@ -43,8 +44,8 @@ function figure(name, value, tone) {
 function card(pool) {
   const config = pool.browser_pool_config;
   const state = health(pool);
-  const what = [config.headless ? 'headless' : 'with a display', `${config.viewport.width} × ${config.viewport.height}`,
-    `idle timeout ${span(config.timeout_seconds)}`].join(' · ');
+  const what = [config.engine === 'local' ? '' : `engine ${config.engine}`, config.headless ? 'headless' : 'with a display', `${config.viewport.width} × ${config.viewport.height}`,
+    `idle timeout ${span(config.timeout_seconds)}`].filter(Boolean).join(' · ');
   return el('li', { class: 'card pool' },
     el('h2', {}, pool.name ? foreign(pool.name, 80) : el('code', {}, pool.id)),
     el('p', { class: 'hint' }, what),
@@ -53,6 +54,7 @@ function card(pool) {
     el('dl', { class: 'figures' },
       figure('Size', config.size), figure('Ready', pool.available_count, 'good'), figure('Leased', pool.acquired_count, 'busy'),
       figure('Waiting', pool.waiting, pool.waiting > 0 ? 'bad' : '')),
+    pool.blocked_reason ? el('p', { class: 'hint' }, 'The reason of the last failed start: ', foreign(pool.blocked_reason, 500)) : '',
     el('p', { class: `state ${state.tone}` }, state.text, pool.waiting > 0 ? ` The first in line has waited for ${span(pool.longest_wait_seconds)}.` : ''));
 }
 

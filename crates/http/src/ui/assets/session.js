@@ -19,6 +19,7 @@ function facts(session, ignored) {
     fact('Id', el('code', {}, session.session_id)),
     fact('Began', moment(session.created_at)),
     session.deleted_at ? fact('Ended', moment(session.deleted_at), ` after ${span(session.usage.uptime_ms / 1000)}`) : fact('Runs for', span(session.usage.uptime_ms / 1000)),
+    fact('Engine', session.engine),
     fact('Browser', `${session.headless ? 'headless' : 'with a display'}, ${session.viewport.width} × ${session.viewport.height}`),
     session.pool && fact('Pool', foreign(session.pool.name ?? session.pool.id, 80)),
     session.start_url && fact('Began at', foreign(session.start_url, 200)),

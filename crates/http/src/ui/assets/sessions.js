@@ -57,6 +57,7 @@ export async function end(session) {
 
 export function facts(session) {
   const parts = [session.headless ? 'headless' : 'with a display', `${session.viewport.width} × ${session.viewport.height}`];
+  if (session.engine !== 'local') parts.push(`engine ${session.engine}`);
   if (session.pool) parts.push(`pool ${inert(session.pool.name ?? session.pool.id, 40)}`);
   return parts.join(' · ');
 }

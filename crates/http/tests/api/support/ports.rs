@@ -26,6 +26,7 @@ use casement_domain::{
     deployment::{
         DeploymentDeps, DeploymentRules, Deployments, MockChangeNotifier, MockDeploymentRepository, MockLineStore,
     },
+    engine::ConfiguredEngines,
     extension::{ExtensionDeps, Extensions, MockExtensionMachine, MockExtensionRepository, MockWebStore},
     fs::{Files, MockFileMachine},
     invocation::{InvocationDeps, Invocations, MockInvocationRepository},
@@ -135,6 +136,8 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) telemetry_destinations: Box<MockTelemetryDestinationRepository>,
     pub(in crate::api) destination_addresses: Box<MockDestinationAddresses>,
     pub(in crate::api) certificate: Option<ServerCertificate>,
+    /// The engines; `None`: the local one only.
+    pub(in crate::api) engines: Option<ConfiguredEngines>,
     pub(in crate::api) node: Option<NodeId>,
     pub(in crate::api) cluster: Option<Cluster>,
     pub(in crate::api) for_nodes: Option<std::net::TcpListener>,
@@ -200,6 +203,7 @@ impl Common {
             sessions: session_rows.clone(),
             browsers: Arc::new(take(&mut ports.browsers)),
             engine: engine.clone(),
+            engines: Arc::new(ports.engines.take().unwrap_or_else(ConfiguredEngines::local)),
             extensions: extensions.clone(),
             profiles: profiles.clone(),
             replays: SessionReplays::none(),
@@ -361,7 +365,7 @@ impl Ports {
             machine: Arc::new(take(&mut self.extension_machine)),
             web_store: Arc::new(take(&mut self.web_store)),
             connections: Arc::new(common.connections.clone()),
-            activity: common.sessions.activity().clone(),
+            operations: common.sessions.operations(),
             clock: common.clock.clone(),
             ids: common.ids.clone(),
             max: 500,
@@ -401,7 +405,7 @@ impl Ports {
             Arc::new(UnlimitedDisk),
         );
         let project_rows = Arc::new(self.projects.unwrap_or_else(projects_repository));
-        let activity = sessions.activity().clone();
+        let operations = sessions.operations();
         Services {
             node,
             cluster: self.cluster,
@@ -431,8 +435,8 @@ impl Ports {
             nodes: Nodes::new(Arc::new(*self.nodes)),
             own: self.own.unwrap_or_else(|| OwnState::new(node_id(), Epoch(4), Arc::new(FixedClock::default()))),
             trail: Arc::new(self.trail),
-            files: Files::new(Arc::new(self.files), activity.clone()),
-            computers: Computers::new(Arc::new(self.computer), activity.clone()),
+            files: Files::new(Arc::new(self.files), operations.clone()),
+            computers: Computers::new(Arc::new(self.computer), operations.clone()),
             auth_connections,
             credentials,
             deployments,
@@ -442,12 +446,12 @@ impl Ports {
             proxies,
             extensions,
             displays: Arc::new(self.displays),
-            processes: Processes::new(Arc::new(self.processes), activity.clone(), ids.clone()),
-            session_logs: SessionLogs::new(Arc::new(self.session_logs), activity.clone()),
-            curl: Curl::new(Arc::new(self.curl), activity.clone()),
-            replays: Replays::new(Arc::new(self.replays), stored_replays, activity.clone(), ids),
-            scripts: Scripts::new(Arc::new(self.scripts), activity.clone()),
-            page_tools: PageTools::new(Arc::new(self.page_tools), activity),
+            processes: Processes::new(Arc::new(self.processes), operations.clone(), ids.clone()),
+            session_logs: SessionLogs::new(Arc::new(self.session_logs), operations.clone()),
+            curl: Curl::new(Arc::new(self.curl), operations.clone()),
+            replays: Replays::new(Arc::new(self.replays), stored_replays, operations.clone(), ids),
+            scripts: Scripts::new(Arc::new(self.scripts), operations.clone()),
+            page_tools: PageTools::new(Arc::new(self.page_tools), operations),
             telemetry: TelemetryEvents::new(Arc::new(self.events), Arc::new(self.feed), clock.clone()),
             telemetry_destinations: TelemetryDestinations::new(DestinationDeps {
                 destinations: telemetry_destinations,
