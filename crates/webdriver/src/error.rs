@@ -119,5 +119,5 @@ pub fn into_engine_error(engine: &EngineName, browser: BrowserId, error: &GridEr
 
 /// The part that fails when a server of browsers fails.
 const fn remote_fault() -> EngineFault {
-    EngineFault::AgentError
+    EngineFault::RemoteError
 }

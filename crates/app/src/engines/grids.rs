@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use casement_domain::engine::{EngineDescription, EngineName};
+use casement_domain::engine::EngineName;
 use casement_domain::{BrowserId, NodeId};
 use casement_webdriver::{Credentials, RemoteSession, WebDriverConfig, WebDriverEngine};
 use parking_lot::Mutex;
@@ -60,19 +60,11 @@ impl Grids {
         Ok(Self { by_name: Arc::new(engines.collect::<anyhow::Result<_>>()?), ..Self::default() })
     }
 
-    /// Returns the descriptions, in the order of the names.
-    pub(crate) fn descriptions(&self) -> Vec<EngineDescription> {
-        let describe = |engine: &WebDriverEngine| {
-            EngineDescription::webdriver(engine.name().clone(), engine.config().max_sessions)
-        };
-        self.by_name.values().map(describe).collect()
-    }
-
     pub(crate) fn all(&self) -> impl Iterator<Item = &WebDriverEngine> {
         self.by_name.values()
     }
 
-    pub(crate) fn find(&self, name: &EngineName) -> Option<&WebDriverEngine> {
+    pub(super) fn find(&self, name: &EngineName) -> Option<&WebDriverEngine> {
         self.by_name.get(name)
     }
 

@@ -9,6 +9,7 @@ use casement_agent_protocol::telemetry::Addresses;
 use casement_blobs::Blobs;
 use casement_chromium::{Engine, EngineConfig, ProfileStates, check_script_runner};
 use casement_domain::blob::{BlobStore, StoreMark};
+use casement_domain::engine::{ConfiguredEngines, EngineDescription};
 use casement_domain::node::{NoPeers, Node, OwnState, Peers, Placement};
 use casement_domain::profile::ProfileVersions;
 use casement_domain::proxy::{ProxyGateways, ProxyRouting};
@@ -31,7 +32,7 @@ use crate::data_dir::DataDir;
 use crate::disk::DiskWatch;
 use crate::egress::SandboxEgress;
 use crate::engines::{BrowserEngines, Grids, RemoteSockets};
-use crate::settings::{NodeSettings, ServeSettings, TelemetryUrls, machine_memory_mib};
+use crate::settings::{GridServer, GridSettings, NodeSettings, ServeSettings, TelemetryUrls, machine_memory_mib};
 use crate::store::Store;
 use crate::system::System;
 use crate::{app_runtime, blob_store, extensions, profiles, proxies, replays, shared_secret};
@@ -60,6 +61,8 @@ pub(super) struct Infrastructure {
     pub(super) engine: Engine,
     /// All engines.
     pub(super) engines: BrowserEngines,
+    /// What each engine can do.
+    pub(super) configured: ConfiguredEngines,
     pub(super) blobs: Arc<dyn BlobStore>,
     pub(super) blob_store: Blobs,
     /// The mark of the blob store; `None` if the store does not respond.
@@ -106,7 +109,9 @@ impl Infrastructure {
         let sealer = Arc::new(keys.clone());
         let routing = ProxyRouting::new(rows.proxies.clone(), sealer, sandbox_egress.clone(), upstreams.clone())
             .with_lent_hosts(settings.egress_lend.iter().cloned().collect());
-        let grids = Grids::new(settings.grids.servers()?, node)?;
+        let servers = settings.grids.servers()?;
+        let configured = configured_engines(&settings.grids, &servers)?;
+        let grids = Grids::new(servers, node)?;
         let engine = engine(settings, data_dir, sandbox_egress.clone()).await?;
         let engine = engine.with_remote(Arc::new(RemoteSockets::new(grids.clone())));
         let blobs = blob_store.port();
@@ -137,6 +142,7 @@ impl Infrastructure {
             upstreams,
             routing,
             engines,
+            configured,
             engine,
             blobs,
             blob_store,
@@ -171,6 +177,13 @@ impl Infrastructure {
         }
         Ok(())
     }
+}
+
+/// Returns what each engine can do; the first one is that of requests that name none.
+fn configured_engines(settings: &GridSettings, servers: &[GridServer]) -> anyhow::Result<ConfiguredEngines> {
+    let local = (!settings.no_local_engine).then(EngineDescription::local);
+    let servers = servers.iter().map(|server| EngineDescription::webdriver(server.name.clone(), server.max_sessions));
+    Ok(ConfiguredEngines::new(local.into_iter().chain(servers).collect())?)
 }
 
 fn describe_node(

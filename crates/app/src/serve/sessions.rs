@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use casement_domain::audit::NodeRun;
 use casement_domain::browser::BrowserEngine;
-use casement_domain::engine::ConfiguredEngines;
 use casement_domain::pool::{Leases, PoolDeps, Pools};
 use casement_domain::session::{Activity, SessionDeps, Sessions};
 use casement_domain::telemetry::TelemetryExporter;
@@ -86,7 +85,8 @@ impl SessionServices {
         let connections = ConnectionRegistry::new();
         let logged = Arc::new(LoggedConnections(connections.clone()));
         let installation = settings.browsers.installation();
-        let spares = Spares::new(settings.spares, installation.memory.reserve_default());
+        let spares = if settings.grids.no_local_engine { 0 } else { settings.spares };
+        let spares = Spares::new(spares, installation.memory.reserve_default());
         let (waker, local_waiters, pending_cleanup) =
             (PoolWaker::default(), LocalWaiters::default(), CleanupSignal::default());
         let system = Arc::new(System);
@@ -117,7 +117,7 @@ impl SessionServices {
             sessions: rows.sessions.clone(),
             browsers: rows.browsers.clone(),
             engine: port.clone(),
-            engines: Arc::new(ConfiguredEngines::local()),
+            engines: Arc::new(infrastructure.configured.clone()),
             extensions: rows.extensions.clone(),
             profiles: profiles.clone(),
             replays: replays::of_sessions(infrastructure.replays.clone(), engine, pending_cleanup.clone()),

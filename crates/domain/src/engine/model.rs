@@ -269,16 +269,18 @@ fn of_webdriver(capability: Capability) -> Support {
         Capability::Stealth => none("the flags of the browser belong to the server"),
         Capability::Clipboard => none("the clipboard belongs to the server's machine"),
         Capability::Logs => none("the browser's logs are on the server's machine"),
-        Capability::Files => none("the browser's files are on the server's machine"),
-        Capability::Downloads => none("the browser's downloads are on the server's machine"),
+        Capability::Files => none("the browser's files are on the server's machine, except for its downloads"),
+        Capability::Downloads => partial(
+            "to list and to read in /home/casement/downloads, at most 32 MiB each, if the server hands them out",
+        ),
         Capability::Processes => none("nothing runs beside the browser"),
-        Capability::Profiles => none("the browser's profile belongs to the server"),
+        Capability::Profiles => partial("cookies and local storage only"),
         Capability::Extensions => none("extensions cannot be loaded into the server's browsers"),
         Capability::Policies => none("policies belong to the server's machine"),
         Capability::Network => none("the traffic of the browser does not pass this program"),
         Capability::Location => none("time zone and locale belong to the server's machine"),
         Capability::Memory => none("the memory of the browser belongs to the server's machine"),
-        Capability::Logins => none("logins save their profile, which the engine cannot"),
+        Capability::Logins => none("a login needs the files and the network of its browser"),
     }
 }
 

@@ -53,7 +53,7 @@ impl Files {
     /// See [`AbsolutePath::parse`] and [`FileMachine`], as for all other operations.
     pub async fn list(&self, session: &Session, path: Option<String>) -> Result<Directory, OperationError> {
         let path = path_of(path)?;
-        let entered = self.operations.begin(session, Capability::Files)?;
+        let entered = self.operations.begin(session, Capability::Downloads)?;
         let entries = self.machine.list(entered.browser, path.clone()).await?;
         Ok(Directory { path, entries, guard: entered.guard })
     }
@@ -64,7 +64,7 @@ impl Files {
     /// See [`list`](Self::list).
     pub async fn info(&self, session: &Session, path: Option<String>) -> Result<(AbsolutePath, Entry), OperationError> {
         let path = path_of(path)?;
-        let entered = self.operations.begin(session, Capability::Files)?;
+        let entered = self.operations.begin(session, Capability::Downloads)?;
         let entry = self.machine.info(entered.browser, path.clone()).await?;
         Ok((path, entry))
     }
@@ -75,7 +75,7 @@ impl Files {
     /// See [`list`](Self::list).
     pub async fn read(&self, session: &Session, path: Option<String>) -> Result<Archive, OperationError> {
         let path = path_of(path)?;
-        let entered = self.operations.begin(session, Capability::Files)?;
+        let entered = self.operations.begin(session, Capability::Downloads)?;
         let FileContent { length, bytes } = self.machine.read(entered.browser, path.clone()).await?;
         Ok(Archive { path, length, bytes, guard: entered.guard })
     }
