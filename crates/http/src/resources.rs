@@ -2,9 +2,9 @@
 
 use crate::{
     api_key, audit, audit_destination, auth_connection, auth_context, computer, connect, credential,
-    credential_provider, curl, deployment, engine, entitlements, extension, fs, invocation, node, operation::Operations,
-    operational, pool, process, profile, project, proxy, repl, replay, script, session, session_log, telemetry,
-    telemetry_destination, wd_hub, webmcp,
+    credential_provider, curl, deployment, engine, entitlements, extension, fs, invocation, node,
+    operation::Operations, operational, pool, process, profile, project, proxy, repl, replay, script, session,
+    session_log, telemetry, telemetry_destination, wd_hub, webmcp,
 };
 
 /// The functions that declare the operations of each resource.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{CurlAnswer, CurlMachine, CurlRequest};
 use crate::engine::Capability;
 use crate::session::Session;
-use crate::session_operation::{OperationError, UpstreamFault, SessionOperations};
+use crate::session_operation::{OperationError, SessionOperations, UpstreamFault};
 
 /// The lowest final status. A lower status announces another response.
 const FIRST_FINAL_STATUS: u16 = 200;

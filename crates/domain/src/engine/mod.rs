@@ -12,5 +12,5 @@ pub use ports::Engines;
 #[cfg(feature = "mocks")]
 pub use ports::MockEngines;
 pub use refusals::check;
-pub use table::{TABLE_BEGIN, TABLE_END, table};
 pub(crate) use refusals::{check_fields, choose, describe};
+pub use table::{TABLE_BEGIN, TABLE_END, table};

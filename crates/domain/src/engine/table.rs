@@ -51,6 +51,10 @@ mod tests {
         let Ok(page) = std::fs::read_to_string(&path) else { return };
         let (_, rest) = page.split_once(TABLE_BEGIN).expect("the line before the table");
         let (found, _) = rest.split_once(TABLE_END).expect("the line after the table");
-        assert_eq!(found.trim(), table().trim(), "docs/selenium-grid.md: put the output of `casement openapi --engines`");
+        assert_eq!(
+            found.trim(),
+            table().trim(),
+            "docs/selenium-grid.md: put the output of `casement openapi --engines`"
+        );
     }
 }

@@ -11,9 +11,7 @@ use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, within};
 use crate::name::SlugName;
 use crate::network::{Network, NetworkRequest, NewNetwork, StaleNetwork};
 use crate::reference::Reference;
-use crate::session::{
-    NotSupported, ViewportRequest, common_fields, is_headless_by_default, shape, timeout_seconds,
-};
+use crate::session::{NotSupported, ViewportRequest, common_fields, is_headless_by_default, shape, timeout_seconds};
 use crate::telemetry;
 
 /// The unchecked fields of a pool.
@@ -217,12 +215,7 @@ impl PoolRequest {
     }
 
     /// Checks that the engine supports what the request asks for, and what the pool has and the request leaves as it is.
-    fn check_engine(
-        &self,
-        engine: &EngineDescription,
-        shape: &Shape,
-        has_telemetry: bool,
-    ) -> Result<(), NotSupported> {
+    fn check_engine(&self, engine: &EngineDescription, shape: &Shape, has_telemetry: bool) -> Result<(), NotSupported> {
         let modes = (self.headless, self.stealth.or(Some(shape.stealth)), self.kiosk_mode.or(Some(shape.kiosk_mode)));
         let extensions = self.extensions.as_ref().map_or(shape.extensions.len(), Vec::len);
         let proxy = self.proxy.as_ref().map_or(shape.proxy.is_some(), |text| !text.is_empty());

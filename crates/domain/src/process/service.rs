@@ -9,9 +9,9 @@ use super::{
     TerminalSize,
 };
 use crate::clock::IdSource;
+use crate::engine::Capability;
 use crate::field::required;
 use crate::ids::ProcessId;
-use crate::engine::Capability;
 use crate::session::Session;
 use crate::session_operation::{OperationError, SessionOperations};
 

@@ -6,9 +6,9 @@ use time::Duration;
 
 use super::{NewReplay, Replay, ReplayArchive, ReplayMachine, ReplayState};
 use crate::clock::IdSource;
+use crate::engine::Capability;
 use crate::error::{SpecificError, UseCaseError};
 use crate::ids::ReplayId;
-use crate::engine::Capability;
 use crate::session::Session;
 use crate::session_operation::{ByteStream, OperationError, SessionOperations};
 

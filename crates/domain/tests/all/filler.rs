@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use casement_domain::browser::{Browser, BrowserState, EngineError, Launch, Started};
 use casement_domain::pool::{
-    FillRound, FillStatus, Generation, Growth, IdleBrowser, LeaderFence, MAX_BLOCKED_REASON, NodeBrowsers, Observed, Pool,
-    PoolFiller, WarmError,
+    FillRound, FillStatus, Generation, Growth, IdleBrowser, LeaderFence, MAX_BLOCKED_REASON, NodeBrowsers, Observed,
+    Pool, PoolFiller, WarmError,
 };
 use casement_domain::testing::{NOON, browser_id, node_id, pool, pool_id, project_id};
 use casement_domain::{BrowserId, MonotonicClock as _, MonotonicTime, Replaced};

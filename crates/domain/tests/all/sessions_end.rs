@@ -1,8 +1,8 @@
 //! Tests of the end of sessions: by request, by the loss of the browser, by the idle timeout.
 
-use casement_domain::engine::Capability;
 use casement_domain::Replaced;
 use casement_domain::browser::BrowserState;
+use casement_domain::engine::Capability;
 use casement_domain::session::{Activity, EndReason, EndSessionError, IdOrName, Session, SessionEvent, SessionState};
 use casement_domain::telemetry::{Capture, Category};
 use casement_domain::testing::{FixedClock, NOON, browser_id, leased_session, pool_id, scope, session, session_id};

@@ -3,8 +3,8 @@
 use casement_domain::permission::{
     Kind::{
         self, ApiKeys, Apps, AuditDestinations, AuditLogs, AuthConnections, BrowserPools, Browsers,
-        CredentialProviders, Credentials, Deployments, Engines, Entitlements, Extensions, Invocations, Limits, Metrics, Nodes,
-        Profiles, Projects, Proxies, TelemetryDestinations,
+        CredentialProviders, Credentials, Deployments, Engines, Entitlements, Extensions, Invocations, Limits, Metrics,
+        Nodes, Profiles, Projects, Proxies, TelemetryDestinations,
     },
     Verb::{self, Create, Delete, Read, Update, Use},
 };
