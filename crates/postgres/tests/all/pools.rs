@@ -135,7 +135,7 @@ async fn a_waiter_gets_a_browser_of_the_engine_of_its_pool() -> TestResult {
     let world = World::new().await?;
     let pool = of_grid(1)?;
     assert_eq!(store(&world, &pool).await?, PoolStored::Yes);
-    let entered = world.wait_queue.enter(&place(1), NOON).await?;
+    let entered = world.wait_queue.enter(&place(1, testing::node_id()), NOON).await?;
     assert!(matches!(entered, QueueEntered::Yes(_)), "{entered:?}");
     let browser = Browser { shape: pool.config.shape.clone(), ..warming(1) };
     assert_eq!(world.pools.warm(&browser, pool.generation).await?, Replaced::Yes);
