@@ -18,10 +18,12 @@ pub(crate) const OPTIONS: &str = "goog:chromeOptions";
 /// The same marks as arguments of Chrome, for a chromedriver that returns no capabilities that it does not know.
 pub(crate) const OWNER_ARGUMENT: &str = "--casement-owner=";
 pub(crate) const BROWSER_ARGUMENT: &str = "--casement-browser=";
-const DOWNLOADS: &str = "se:downloadsEnabled";
+/// The capability of a Selenium Grid to hand out what the browser downloads.
+pub(crate) const DOWNLOADS: &str = "se:downloadsEnabled";
 
-/// Returns the body of the request for a session.
-pub(crate) fn request(config: &WebDriverConfig, browser: BrowserId, shape: &Shape) -> Value {
+/// Returns the body of the request for a session. Downloads are requested only of a server all of whose nodes hand them
+/// out, because others never match.
+pub(crate) fn request(config: &WebDriverConfig, browser: BrowserId, shape: &Shape, downloads: bool) -> Value {
     let mut wanted = config.capabilities.clone();
     let mut options = match wanted.remove(OPTIONS) {
         Some(Value::Object(options)) => options,
@@ -42,9 +44,10 @@ pub(crate) fn request(config: &WebDriverConfig, browser: BrowserId, shape: &Shap
     ] {
         wanted.insert(name.to_owned(), value);
     }
-    // A node that hands out downloads is preferred; one that does not would never match if they were required.
-    let first = if wanted.contains_key(DOWNLOADS) { json!([{}]) } else { json!([{ DOWNLOADS: true }, {}]) };
-    json!({ "capabilities": { "alwaysMatch": wanted, "firstMatch": first } })
+    if downloads {
+        wanted.entry(DOWNLOADS).or_insert(json!(true));
+    }
+    json!({ "capabilities": { "alwaysMatch": wanted, "firstMatch": [{}] } })
 }
 
 fn arguments(config: &WebDriverConfig, browser: BrowserId, shape: &Shape) -> Vec<Value> {
@@ -152,7 +155,7 @@ mod tests {
             OPTIONS: { "args": ["--lang=de"], "binary": "/opt/chrome" },
         }));
         let shape = Shape { headless: true, ..Shape::default() };
-        let body = request(&config, browser(), &shape);
+        let body = request(&config, browser(), &shape, true);
         let wanted = &body["capabilities"]["alwaysMatch"];
         assert_eq!(wanted["platformName"], "linux");
         assert_eq!(wanted[OPTIONS]["binary"], "/opt/chrome");
@@ -161,6 +164,7 @@ mod tests {
         assert_eq!(wanted[OPTIONS]["args"], args);
         assert_eq!(wanted[OWNER], "me");
         assert_eq!(wanted["webSocketUrl"], true);
+        assert_eq!(wanted[DOWNLOADS], true);
     }
 
     #[test]

@@ -239,7 +239,8 @@ pub(crate) async fn browser_path(port: u16) -> Result<String, GridError> {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         let request = Request::get("/json/version").header(HOST, format!("localhost:{port}"));
         let request = request.body(Empty::<Bytes>::new()).map_err(|_| GridError::nonsense("the browser's port"))?;
-        let answering = async {
+        // The connection ends with its sender.
+        let answering = async move {
             let response = sender.send_request(request).await.map_err(broken)?;
             let body = Limited::new(response.into_body(), MAX_VERSION).collect().await;
             Ok::<_, GridError>(body.map_err(|_| GridError::nonsense("the browser's port says too much"))?.to_bytes())

@@ -175,7 +175,10 @@ impl WebDriverEngine {
         let url = self.url_of_client();
         let client = Client::with_existing_session(&url, &session.id, self.client.dialer().clone());
         let client = client.await.map_err(|_| GridError::nonsense("the URL cannot be used"))?;
-        self.in_time(self.open_page(&client)).await
+        let result = self.in_time(self.open_page(&client)).await;
+        // The session is ended by the engine, not with this client.
+        self.in_time(async { client.persist().await.map_err(|error| self.command_failed(&error)) }).await?;
+        result
     }
 
     async fn open_page(&self, client: &Client) -> Result<(), GridError> {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::capabilities;
+use crate::capabilities::{self, DOWNLOADS};
 use crate::cdp;
 use crate::client::{Ask, Client, MAX_ANSWER};
 use crate::config::{ConfigError, WebDriverConfig};
@@ -26,6 +26,8 @@ use crate::record::{Cdp, RemoteSession};
 const END_WITHIN: Duration = Duration::from_secs(30);
 /// How long the end of a session is repeated whose node the server does not reach.
 const NODE_AWAY_WITHIN: Duration = Duration::from_secs(10);
+/// How long it is remembered whether the nodes hand out downloads.
+const DOWNLOADS_AGE: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
@@ -45,13 +47,22 @@ pub(crate) struct State {
     /// The browsers that are being started.
     pub(crate) starting: HashMap<BrowserId, u32>,
     pub(crate) live: HashMap<BrowserId, Live>,
-    /// The browsers that the server may still start although nobody waits for them, each with the time until which
-    /// that may happen.
-    pub(crate) unclaimed: HashMap<BrowserId, Instant>,
+    /// The browsers that the server may still start although nobody waits for them.
+    pub(crate) unclaimed: HashMap<BrowserId, Unclaimed>,
     /// The ended sessions of nodes that the server does not reach, each with the time until which their end is tried.
     pub(crate) leftovers: HashMap<String, Instant>,
+    /// Whether all nodes hand out downloads, and when that was asked.
+    pub(crate) downloads: Option<(Instant, bool)>,
     /// True while a task cleans up.
     pub(crate) is_cleaning: bool,
+}
+
+/// Sessions of a browser that the server may still create although nobody waits for them.
+pub(crate) struct Unclaimed {
+    /// How many there may be.
+    pub(crate) count: usize,
+    /// Until when they may appear.
+    pub(crate) until: Instant,
 }
 
 /// A session that exists.
@@ -114,22 +125,51 @@ impl WebDriverEngine {
     /// [`GridError::Full`] if the engine has no room, [`GridError::Busy`] if the server has none, or any other error.
     pub async fn start(&self, browser: BrowserId, shape: &Shape) -> Result<RemoteSession, GridError> {
         let starting = Starting::begin(self, browser)?;
-        let body = capabilities::request(&self.config, browser, shape);
+        let downloads = match self.has_downloads().await {
+            Ok(downloads) => downloads,
+            Err(error) => {
+                starting.nothing_is_left();
+                return Err(error);
+            }
+        };
+        let body = capabilities::request(&self.config, browser, shape, downloads);
         let within = self.config.whole_start();
         let ask = Ask { method: Method::POST, path: "/session", body: Some(&body), within, max: MAX_ANSWER };
         let answer = self.client.call(ask).await;
-        let session = match answer.and_then(|answer| capabilities::read(&self.config, browser, answer)) {
+        let mut session = match answer.and_then(|answer| capabilities::read(&self.config, browser, answer)) {
             Ok(session) => session,
             Err(error) => {
+                // The nodes may have changed.
+                self.state.lock().downloads = None;
                 if !error.is_uncertain() {
                     starting.nothing_is_left();
                 }
                 return Err(self.reason_of(error).await);
             }
         };
+        if !downloads && !self.config.capabilities.contains_key(DOWNLOADS) {
+            // A node says what it could do, even if it was not requested and is not done.
+            session.capabilities.remove(DOWNLOADS);
+        }
         let session = self.with_debugger(session).await;
         starting.succeed(&session);
         Ok(session)
+    }
+
+    /// Returns whether all nodes of the server hand out downloads, as they said within the last minute. Fails only if
+    /// the server cannot be reached at all.
+    async fn has_downloads(&self) -> Result<bool, GridError> {
+        if let Some((_, has)) = self.state.lock().downloads.filter(|(asked, _)| asked.elapsed() < DOWNLOADS_AGE) {
+            return Ok(has);
+        }
+        let status = match self.status().await {
+            Ok(status) => status,
+            Err(error @ GridError::Unreachable { .. }) => return Err(error),
+            Err(_) => return Ok(false),
+        };
+        let has = status.nodes.is_some_and(|nodes| nodes.all_have_downloads);
+        self.state.lock().downloads = Some((Instant::now(), has));
+        Ok(has)
     }
 
     /// Replaces the CDP of a session by the browser's own port, if a chromedriver of this machine has started it.

@@ -6,6 +6,8 @@ use casement_domain::ids::BrowserId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::capabilities::DOWNLOADS;
+
 /// The version of the record.
 const VERSION: u8 = 1;
 
@@ -90,7 +92,7 @@ impl RemoteSession {
     /// Returns whether files that the browser downloads can be read.
     #[must_use]
     pub fn has_downloads(&self) -> bool {
-        self.capabilities.get("se:downloadsEnabled") == Some(&Value::Bool(true))
+        self.capabilities.get(DOWNLOADS) == Some(&Value::Bool(true))
     }
 
     /// Returns the record as JSON of at most [`Self::MAX_RECORD`] bytes.

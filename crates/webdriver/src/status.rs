@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use http::Method;
 use serde_json::Value;
 
+use crate::capabilities::DOWNLOADS;
 use crate::client::Ask;
 use crate::engine::WebDriverEngine;
 use crate::error::GridError;
@@ -38,6 +39,8 @@ pub struct NodeStatus {
     pub chrome: usize,
     /// How many of these can be started now.
     pub free: usize,
+    /// True if there is Chrome, and all nodes with Chrome which are up hand out what it downloads.
+    pub all_have_downloads: bool,
 }
 
 impl ServerStatus {
@@ -82,6 +85,7 @@ impl WebDriverEngine {
 
 fn count(nodes: &[Value]) -> NodeStatus {
     let mut count = NodeStatus { nodes: nodes.len(), ..NodeStatus::default() };
+    let mut without_downloads = 0;
     for node in nodes {
         let slots = node.get("slots").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let max = node.get("maxSessions").and_then(Value::as_u64).and_then(|max| usize::try_from(max).ok());
@@ -97,11 +101,14 @@ fn count(nodes: &[Value]) -> NodeStatus {
         };
         let used = slots.iter().filter(|slot| is_used(slot)).count();
         let chrome = slots.iter().filter(of_chrome).count();
+        let has_downloads = |slot: &&Value| slot["stereotype"][DOWNLOADS] == true;
+        without_downloads += chrome - slots.iter().filter(of_chrome).filter(has_downloads).count();
         let free = slots.iter().filter(of_chrome).filter(|slot| !is_used(slot)).count();
         // A node has a slot for each browser and session, of which it uses fewer at the same time.
         count.chrome += chrome.min(max);
         count.free += free.min(max.saturating_sub(used));
     }
+    count.all_have_downloads = count.chrome > 0 && without_downloads == 0;
     count
 }
 
@@ -124,13 +131,25 @@ mod tests {
             json!({ "availability": "UP", "maxSessions": 1, "slots": [slot("chrome", &free), slot("firefox", &used)] });
         let down = json!({ "availability": "DOWN", "maxSessions": 1, "slots": [slot("chrome", &free)] });
         let counted = count(&[up, full, down]);
-        assert_eq!(counted, NodeStatus { nodes: 3, up: 2, slots: 4, chrome: 3, free: 1 });
+        let expected = NodeStatus { nodes: 3, up: 2, slots: 4, chrome: 3, free: 1, all_have_downloads: false };
+        assert_eq!(counted, expected);
+    }
+
+    #[test]
+    fn downloads_are_handed_out_only_if_all_nodes_do() {
+        let node = |downloads: bool| {
+            let stereotype = json!({ "browserName": "chrome", DOWNLOADS: downloads });
+            json!({ "availability": "UP", "slots": [{ "stereotype": stereotype, "session": null }] })
+        };
+        assert!(count(&[node(true), node(true)]).all_have_downloads);
+        assert!(!count(&[node(true), node(false)]).all_have_downloads);
+        assert!(!count(&[]).all_have_downloads);
     }
 
     #[test]
     fn a_lack_of_room_is_said_with_its_reason() {
         let lack = |nodes| ServerStatus { nodes: Some(nodes), ..ServerStatus::default() }.lack_of_room();
-        let nodes = NodeStatus { nodes: 2, up: 2, slots: 4, chrome: 4, free: 1 };
+        let nodes = NodeStatus { nodes: 2, up: 2, slots: 4, chrome: 4, free: 1, all_have_downloads: false };
         assert_eq!(lack(nodes), None);
         assert_eq!(lack(NodeStatus { free: 0, ..nodes }).as_deref(), Some("all 4 slots for Chrome are in use"));
         assert_eq!(lack(NodeStatus { chrome: 0, ..nodes }).as_deref(), Some("none of its 2 nodes has Chrome"));

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use crate::capabilities;
-use crate::engine::WebDriverEngine;
+use crate::engine::{Unclaimed, WebDriverEngine};
 use crate::error::GridError;
 use crate::listing::{Listed, sessions};
 use crate::record::RemoteSession;
@@ -95,7 +95,9 @@ impl WebDriverEngine {
         let until = Instant::now() + self.config.whole_start() + LATE;
         let mut state = self.state.lock();
         if state.unclaimed.len() < MAX_REMEMBERED {
-            state.unclaimed.insert(browser, until);
+            let unclaimed = state.unclaimed.entry(browser).or_insert(Unclaimed { count: 0, until });
+            unclaimed.count += 1;
+            unclaimed.until = until;
         }
         drop(state);
         self.clean_up();
@@ -131,7 +133,7 @@ impl WebDriverEngine {
             self.end_unclaimed().await;
             let mut state = self.state.lock();
             let now = Instant::now();
-            state.unclaimed.retain(|_, until| *until > now);
+            state.unclaimed.retain(|_, unclaimed| unclaimed.count > 0 && unclaimed.until > now);
             state.leftovers.retain(|_, until| *until > now);
             if state.unclaimed.is_empty() && state.leftovers.is_empty() {
                 state.is_cleaning = false;
@@ -175,7 +177,9 @@ impl WebDriverEngine {
             let Some(browser) = browser.filter(is_unclaimed) else { continue };
             if self.delete(&session.id).await.is_ok() {
                 tracing::info!(engine = %self.name(), %browser, "ended a session that nobody waited for");
-                self.state.lock().unclaimed.remove(&browser);
+                if let Some(unclaimed) = self.state.lock().unclaimed.get_mut(&browser) {
+                    unclaimed.count = unclaimed.count.saturating_sub(1);
+                }
             }
         }
     }

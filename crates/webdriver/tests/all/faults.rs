@@ -96,7 +96,8 @@ async fn a_redirect_is_not_followed() {
     let error = start_error(&engine, 1).await;
     assert_eq!(error, GridError::Redirect { status: 302 });
     assert!(error.to_string().contains("configure the final URL"), "{error}");
-    assert_eq!(fake.received().len(), 1);
+    let received = fake.received();
+    assert_eq!(received.iter().map(|received| received.path.as_str()).collect::<Vec<_>>(), ["/status", "/session"]);
 }
 
 #[tokio::test]

@@ -8,4 +8,5 @@ mod grid;
 mod losses;
 mod programs;
 mod support;
+mod tls;
 mod tunnel;
