@@ -1,6 +1,8 @@
 //! Cookies and local storage over the debugging protocol, with a real browser.
 
 use casement_agent_protocol::ErrorCode;
+use std::time::Instant;
+
 use casement_agent_protocol::browser_state::{
     BrowserState, Cookie, MAX_ANSWER_BYTES, MAX_ORIGINS, OriginStorage, READ, ReadState, StateReading, StateWritten,
     StorageText, WRITE,
@@ -33,12 +35,18 @@ const LOOK: &str =
 
 async fn read(client: &AgentClient, origins: &[&str]) -> StateReading {
     let request = ReadState { origins: origins.iter().map(|origin| (*origin).to_owned()).collect() };
+    let began = Instant::now();
     let reading = client.download(READ, &request, LONG).await.unwrap().collect(MAX_ANSWER_BYTES).await.unwrap();
-    serde_json::from_slice(&reading).unwrap()
+    let reading: StateReading = serde_json::from_slice(&reading).unwrap();
+    println!("{reading:?} after {:?}", began.elapsed());
+    reading
 }
 
 async fn write(client: &AgentClient, state: &BrowserState) -> Result<StateWritten, ClientError> {
-    client.call(WRITE, state, LONG).await
+    let began = Instant::now();
+    let written = client.call(WRITE, state, LONG).await;
+    println!("{state:?} written after {:?}", began.elapsed());
+    written
 }
 
 fn storage(origin: &str, items: &[(&str, &str)]) -> OriginStorage {
@@ -88,11 +96,15 @@ async fn a_state_read_from_one_browser_and_written_to_another_is_equal() {
     assert!(!history.to_string().contains("gone.test"));
 }
 
-/// Sorts the cookies, and rounds their expiry, which the protocol gives as a floating-point number of seconds.
+/// Returns the JSON of a state with sorted cookies and rounded expiries, which the protocol gives as floating-point
+/// numbers. Without the sources of secure cookies, because the protocol does not accept that of http://localhost.
 fn comparable(mut state: BrowserState) -> String {
     state.cookies.sort_by(|one, other| one.name.cmp(&other.name));
     for cookie in &mut state.cookies {
         cookie.expires = cookie.expires.map(f64::round);
+        if cookie.secure {
+            (cookie.source_scheme, cookie.source_port) = (None, None);
+        }
     }
     serde_json::to_string_pretty(&state).unwrap()
 }
@@ -152,13 +164,8 @@ async fn what_a_browser_does_not_accept_is_counted_and_nothing_else_is_lost() {
     let written = write(&client, &BrowserState { cookies, origins }).await.unwrap();
     assert_eq!(written.origins_refused, 7, "{written:?}");
     let state = read(&client, &["https://giant.test"]).await.state;
-    let others: Vec<&str> =
-        state.cookies.iter().map(|one| one.name.as_str()).filter(|n| !n.starts_with("good")).collect();
-    println!(
-        "{others:?} {:?}",
-        state.cookies.iter().find(|c| c.name == "odd").map(|c| serde_json::to_string(c).unwrap())
-    );
-    assert_eq!(written.cookies_refused, 4, "{written:?}");
+    // Of an unknown property the browser takes its default.
+    assert_eq!(written.cookies_refused, 3, "{written:?}");
     assert_eq!(state.cookies.iter().filter(|cookie| cookie.name.starts_with("good")).count(), 20);
     let expected =
         [storage("https://a.test", &[("'\"</script>`${1}\\", "\0\u{7}\n")]), storage("https://giant.test", &[])];
