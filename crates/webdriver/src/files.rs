@@ -57,6 +57,10 @@ impl WebDriverEngine {
     /// [`GridError::Refused`] if there is none of this name, [`GridError::Nonsense`] if it is larger,
     /// [`GridError::Unsupported`] if the node does not hand out downloads, or any other error.
     pub async fn download(&self, session: &RemoteSession, name: &str, max: usize) -> Result<Bytes, GridError> {
+        if name.is_empty() || matches!(name, "." | "..") || name.contains(['/', '\\']) {
+            let message = "the name of a download is the name of a file without a folder".to_owned();
+            return Err(GridError::Refused { code: "invalid argument".to_owned(), message });
+        }
         let path = format!("{}/{}", files(session)?, utf8_percent_encode(name, SEGMENT));
         let within = self.client.command_timeout() + TRANSFER;
         let ask = Ask { method: Method::GET, path: &path, body: None, within, max };

@@ -62,7 +62,10 @@ async fn downloads_are_read_and_uploads_are_put_on_the_node() {
     assert_eq!((files[0].name.as_str(), files[0].bytes), ("hallo.txt", Some(6)));
     assert_eq!(engine.download(&session, "hallo.txt", 100).await.expect("read"), "inhalt");
     assert!(matches!(engine.download(&session, "hallo.txt", 5).await, Err(GridError::Nonsense { .. })));
-    assert!(matches!(engine.download(&session, "../x", 100).await, Err(GridError::Refused { .. })));
+    for missing in ["missing.txt", "../hallo.txt", ".."] {
+        let error = engine.download(&session, missing, 100).await.expect_err("no such file");
+        assert!(matches!(error, GridError::Refused { .. }), "{missing}: {error}");
+    }
     engine.delete_downloads(&session).await.expect("deleted");
     assert_eq!(engine.downloads(&session).await.expect("none left"), []);
     let path = engine.upload(&session, ZIP).await.expect("put");
