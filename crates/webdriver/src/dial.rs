@@ -51,7 +51,7 @@ pub enum Channel {
     Cdp,
     /// The WebSocket of WebDriver `BiDi`.
     Bidi,
-    /// Classic WebDriver: the path is that of the session, without a slash at the end.
+    /// Classic WebDriver: the path is the one below which the commands are, without a slash at the end.
     Http,
 }
 

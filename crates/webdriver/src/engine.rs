@@ -285,7 +285,7 @@ impl WebDriverEngine {
             }
             (Channel::Cdp, Cdp::Path(path)) => path.clone(),
             (Channel::Bidi, _) => session.bidi.clone().ok_or(GridError::Unsupported { what: "WebDriver BiDi" })?,
-            (Channel::Http, _) => format!("{}/session/{}", dialer.address().prefix, session.id),
+            (Channel::Http, _) => dialer.address().prefix.clone(),
         };
         let endpoint = Endpoint { host: dialer.address().authority(), path, headers: dialer.headers() };
         Ok((dialer.dial().await?, endpoint))

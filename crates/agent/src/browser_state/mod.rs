@@ -106,8 +106,9 @@ async fn read_state(pages: &Pages, request: &ReadState) -> Result<StateReading, 
     let requested: HashSet<String> = request.origins.iter().filter_map(|origin| normalized(origin)).collect();
     let listed = origins::listed(pages).await;
     let origins_listed = listed.is_ok();
-    let candidates = match listed {
-        Ok(listed) => listed,
+    let candidates: Vec<String> = match listed {
+        // What was stored in the last seconds is not counted yet.
+        Ok(listed) => listed.into_iter().chain(origins::likely(&pages.cdp, &[]).await?).collect(),
         Err(error @ (CdpError::Closed | CdpError::Connect(_))) => return Err(error.into()),
         Err(error) => {
             tracing::debug!(%error, "the browser does not list the origins that store something");

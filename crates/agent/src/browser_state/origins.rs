@@ -70,7 +70,8 @@ fn of_url(url: &str) -> Option<String> {
     normalized(&url[..end])
 }
 
-/// Returns the origins that store something, as the browser's own settings list them.
+/// Returns the origins that store something, as the browser's own settings list them. What a page has stored is listed some
+/// seconds later.
 ///
 /// # Errors
 /// [`CdpError`], also if this browser has no such page: another product, or one whose policy blocks it.

@@ -83,9 +83,10 @@ async fn command(
     let (mut stream, endpoint) = engine.connect(session, Channel::Http).await.expect("connected");
     let body = body.to_string();
     let head = format!(
-        "POST {}/{name} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: {}\r\n\
+        "POST {}/session/{}/{name} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n",
         endpoint.path,
+        session.id(),
         endpoint.host,
         body.len()
     );

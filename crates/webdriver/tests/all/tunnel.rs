@@ -183,7 +183,7 @@ async fn a_relay_gets_a_stream_and_what_its_request_must_hold() {
     let tunnel = Tunnel::open(SWITCHED).await;
     let (stream, endpoint) = tunnel.engine.connect(&tunnel.session, Channel::Http).await.expect("connected");
     assert!(matches!(stream, GridStream::Plain(_)));
-    assert_eq!(endpoint.path, "/wd/hub/session/abc");
+    assert_eq!(endpoint.path, "/wd/hub");
     let authorization = &endpoint.headers["authorization"];
     assert!(authorization.is_sensitive());
     assert!(!format!("{endpoint:?}").contains("bWU6Z2VoZWlt"));
