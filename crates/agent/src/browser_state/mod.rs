@@ -38,7 +38,7 @@ const WORK_TIMEOUT: Duration = Duration::from_secs(170);
 /// The maximum number of origins at a time. Each needs a page with a process, and a written one two.
 const MAX_VISITS: usize = 4;
 /// The timeout for a written storage to reach the browser, and the interval of the checks.
-const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(30);
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The state of the session's browser.
