@@ -1,7 +1,8 @@
 //! The cookies and the local storage of the browser: `/v1/browser_state/…`.
 //!
 //! Everything goes through one connection to the browser's debugging protocol, so that it works for a browser whose user
-//! data directory is out of reach. No site is contacted: its documents are made here.
+//! data directory is out of reach. No site receives a request, because its documents are made here; Chromium may open a
+//! connection to it in advance.
 
 mod cookies;
 mod origins;
