@@ -2,7 +2,10 @@
 //!
 //! This is the part of a [profile](super::profile) that can be moved to and from a browser whose user data directory is
 //! out of reach. `IndexedDB`, caches, service workers, permissions, history, storage of third parties in a partition of
-//! another site, and everything else of a profile is not part of it.
+//! another site, the time at which a cookie was created, and everything else of a profile is not part of it.
+//!
+//! No site receives a request. Chromium may open a connection to the host of an origin before the agent answers in its
+//! place; nothing is requested on it.
 
 use std::fmt;
 
@@ -11,8 +14,8 @@ use serde::{Deserialize, Serialize};
 /// `POST` [`ReadState`] → [`StateReading`], as a stream of at most [`MAX_ANSWER_BYTES`]. Cookies that do not fit are an
 /// error, `too_large`; an origin that does not fit is left out as a whole and counted.
 pub const READ: &str = "/v1/browser_state/read";
-/// `POST` [`BrowserState`] → [`StateWritten`]. Replaces all cookies, and the local storage of the given origins. Sends
-/// nothing to the network. After an error a part may be written.
+/// `POST` [`BrowserState`] → [`StateWritten`]. Replaces all cookies, and the local storage of the given origins. After
+/// an error a part may be written.
 pub const WRITE: &str = "/v1/browser_state/write";
 
 /// The longest state, in bytes of its JSON.

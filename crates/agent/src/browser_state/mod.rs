@@ -1,7 +1,8 @@
 //! The cookies and the local storage of the browser: `/v1/browser_state/…`.
 //!
 //! Everything goes through one connection to the browser's debugging protocol, so that it works for a browser whose user
-//! data directory is out of reach. No site is contacted: its documents are made here.
+//! data directory is out of reach. No site receives a request, because its documents are made here; Chromium may open a
+//! connection to it in advance.
 
 mod cookies;
 mod origins;
@@ -38,7 +39,7 @@ const WORK_TIMEOUT: Duration = Duration::from_secs(170);
 /// The maximum number of origins at a time. Each needs a page with a process, and a written one two.
 const MAX_VISITS: usize = 4;
 /// The timeout for a written storage to reach the browser, and the interval of the checks.
-const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(30);
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The state of the session's browser.

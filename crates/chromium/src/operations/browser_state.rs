@@ -19,7 +19,7 @@ const WORK_TIMEOUT: Duration = Duration::from_secs(180);
 
 impl Engine {
     /// Returns the cookies and the local storage of a running browser. `origins` are read in any case, also if their
-    /// storage is empty; at most 1,000. Sends nothing to the network.
+    /// storage is empty; at most 1,000. No site receives a request, but Chromium may open connections in advance.
     ///
     /// # Errors
     /// [`OperationError::TooLarge`] if the cookies alone exceed the limits of a state; the error of the engine.
@@ -41,8 +41,8 @@ impl Engine {
         }
     }
 
-    /// Replaces all cookies of a running browser, and the local storage of the origins of `state`. Sends nothing to the
-    /// network. Reports how many origins and cookies the browser refused.
+    /// Replaces all cookies of a running browser, and the local storage of the origins of `state`. No site receives a
+    /// request, but Chromium may open connections in advance. Reports how many origins and cookies the browser refused.
     ///
     /// # Errors
     /// [`OperationError::TooLarge`] if the state exceeds its limits; the error of the engine, after which a part may be

@@ -1,7 +1,6 @@
 //! Tests of cookies and local storage over the debugging protocol, and of their way into a profile and out of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use casement_chromium::{BrowserState, Cookie, OriginStorage, ProfileStates, StateWritten};
@@ -12,6 +11,7 @@ use casement_domain::profile::LoadedProfile;
 use casement_domain::proxy::{MockProxyRoutes, Route};
 use casement_domain::session_operation::OperationError;
 use futures_util::TryStreamExt as _;
+use parking_lot::Mutex;
 use ulid::Ulid;
 
 use super::cdp::Cdp;
@@ -23,18 +23,31 @@ fn storage(origin: &str, key: &str, value: &str) -> OriginStorage {
     OriginStorage { origin: origin.to_owned(), local_storage: vec![(key.into(), value.into())] }
 }
 
-/// Mints identifiers and counts them.
+/// Mints identifiers and records them.
 #[derive(Default)]
-struct Ids(AtomicU64);
+struct Ids(Mutex<Vec<BrowserId>>);
 
-impl IdSource for Ids {
-    fn next(&self) -> Ulid {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        new_id().ulid()
+impl Ids {
+    fn minted(&self) -> Vec<BrowserId> {
+        self.0.lock().clone()
+    }
+
+    /// Waits until nothing is left of the browsers.
+    async fn gone(&self, fixture: &Fixture) -> anyhow::Result<()> {
+        let is_gone = || self.minted().iter().all(|id| fixture.remains(*id).is_empty());
+        until("no browser is left", is_gone).await
     }
 }
 
-/// Returns the states of the profiles of an engine, and the number of browsers that were started for them.
+impl IdSource for Ids {
+    fn next(&self) -> Ulid {
+        let id = new_id();
+        self.0.lock().push(id);
+        id.ulid()
+    }
+}
+
+/// Returns the states of the profiles of an engine, and the identifiers of the browsers that are started for them.
 fn states(fixture: &Fixture) -> (ProfileStates, Arc<Ids>) {
     let mut routes = MockProxyRoutes::new();
     routes.expect_set().returning(|_, policy| assert!(matches!(policy.route, Route::Nowhere)));
@@ -57,12 +70,6 @@ async fn made() -> anyhow::Result<Vec<u8>> {
     capture(&fixture.engine, session).await
 }
 
-async fn none_runs(fixture: &Fixture) -> anyhow::Result<()> {
-    let sandboxes = fixture.dir.path().join("sandboxes");
-    let is_empty = || std::fs::read_dir(&sandboxes).is_ok_and(|mut left| left.next().is_none());
-    until("no browser is left", is_empty).await
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_state_of_a_profile_is_read_written_elsewhere_and_saved_again() -> anyhow::Result<()> {
     let fixture = fixture(Source::Whole(made().await?)).await?;
@@ -70,8 +77,8 @@ async fn the_state_of_a_profile_is_read_written_elsewhere_and_saved_again() -> a
     let (one, other) = tokio::join!(states.load(stored()), states.load(stored()));
     let reading = one?;
     assert!(Arc::ptr_eq(&reading, &other?) && Arc::ptr_eq(&reading, &states.load(stored()).await?));
-    assert_eq!(started.0.load(Ordering::Relaxed), 1, "one browser for all");
-    none_runs(&fixture).await?;
+    assert_eq!(started.minted().len(), 1, "one browser for all");
+    started.gone(&fixture).await?;
     assert!(reading.origins_listed && reading.origins_left_out == 0 && reading.cookies_left_out == 0);
     let names: Vec<&str> = reading.state.cookies.iter().map(|cookie| cookie.name.as_str()).collect();
     assert_eq!((names.len(), names.contains(&"ends"), names.contains(&"stays")), (2, true, true));
@@ -93,7 +100,7 @@ async fn the_state_of_a_profile_is_read_written_elsewhere_and_saved_again() -> a
     });
     changed.origins = vec![storage(SITE, "kept", "changed")];
     let saved = states.save(stored(), &changed).await?.try_collect::<Vec<Bytes>>().await?.concat();
-    none_runs(&fixture).await?;
+    started.gone(&fixture).await?;
     let next = super::profiles::fixture(Source::Whole(saved)).await?;
     let id = next.start(with_profile(false)).await?;
     let mut page = Cdp::attach(&next.engine, id).await?;
@@ -108,11 +115,11 @@ async fn a_profile_that_was_never_saved_is_empty_and_can_be_saved() -> anyhow::R
     let (states, started) = states(&fixture);
     let unsaved = LoadedProfile { version: None, ..stored() };
     assert_eq!(states.load(unsaved).await?.state, BrowserState::default());
-    assert_eq!(started.0.load(Ordering::Relaxed), 0);
+    assert_eq!(started.minted(), []);
     let state = BrowserState { origins: vec![storage(SITE, "kept", "first")], ..BrowserState::default() };
     // A caller that stops reading leaves no browser.
     drop(states.save(unsaved, &state).await?);
-    none_runs(&fixture).await?;
+    started.gone(&fixture).await?;
     let saved = states.save(unsaved, &state).await?.try_collect::<Vec<Bytes>>().await?.concat();
     let next = super::profiles::fixture(Source::Whole(saved)).await?;
     let (states, _) = self::states(&next);
@@ -123,10 +130,10 @@ async fn a_profile_that_was_never_saved_is_empty_and_can_be_saved() -> anyhow::R
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_profile_that_is_gone_is_an_error_and_leaves_no_browser() -> anyhow::Result<()> {
     let fixture = fixture(Source::Gone).await?;
-    let (states, _) = states(&fixture);
+    let (states, started) = states(&fixture);
     let loaded = states.load(stored()).await;
     assert!(matches!(loaded, Err(OperationError::Engine(EngineError::Profile(_)))), "{loaded:?}");
-    none_runs(&fixture).await
+    started.gone(&fixture).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
