@@ -44,6 +44,8 @@ pub(crate) fn request(config: &WebDriverConfig, browser: BrowserId, shape: &Shap
     ] {
         wanted.insert(name.to_owned(), value);
     }
+    // A dialog waits for an answer, over CDP or by a person, as in browsers of this program.
+    wanted.entry("unhandledPromptBehavior").or_insert(json!("ignore"));
     if downloads {
         wanted.entry(DOWNLOADS).or_insert(json!(true));
     }

@@ -82,7 +82,7 @@ fn a_session_on_a_grid_does_what_its_engine_can() -> anyhow::Result<()> {
     let screenshot = server.post(&format!("{path}/computer/screenshot"), &json!({}))?.expect(200)?;
     assert_eq!(png_size(&screenshot.body), Some((1000, 700)));
 
-    let computer = |call: &str, body: Value| server.post(&format!("{path}/computer/{call}"), &body)?.expect(200);
+    let computer = |call: &str, body: Value| server.post(&format!("{path}/computer/{call}"), &body)?.expect(204);
     computer("click_mouse", json!({ "x": 100, "y": 70 }))?;
     computer("type", json!({ "text": "Ada" }))?;
     computer("click_mouse", json!({ "x": 100, "y": 180 }))?;
@@ -159,8 +159,8 @@ fn an_operation_that_the_engine_lacks_is_refused_with_its_name() -> anyhow::Resu
         ("POST", of_session("/process/exec"), Some(json!({ "command": "true" })), Capability::Processes),
         ("POST", of_session("/process/spawn"), Some(json!({ "command": "true" })), Capability::Processes),
         ("POST", of_session("/computer/clipboard/read"), Some(json!({})), Capability::Clipboard),
-        ("GET", of_session(&format!("/fs/read_file?path={file}")), None, Capability::Files),
-        ("GET", of_session(&format!("/fs/list_files?path={file}")), None, Capability::Files),
+        ("GET", of_session(&format!("/fs/download_dir_zip?path={file}")), None, Capability::Files),
+        ("PUT", of_session("/fs/create_directory"), Some(json!({ "path": file })), Capability::Files),
         ("GET", of_session("/logs/stream?source=browser"), None, Capability::Logs),
         ("POST", "/browsers".to_owned(), Some(json!({ "headless": false })), Capability::Display),
         ("POST", "/browsers".to_owned(), Some(json!({ "headless": true, "stealth": true })), Capability::Stealth),
@@ -195,7 +195,7 @@ fn several_engines_have_names_and_say_what_they_can() -> anyhow::Result<()> {
     assert_eq!((&here.0["engine"], &there.0["engine"]), (&json!("local"), &json!("qa")));
     assert_eq!(grid.sessions()?.len(), 1);
     let unknown = server.post("/browsers", &json!({ "headless": true, "engine": "nowhere" }))?;
-    ensure!(unknown.status == 400 && unknown.text().contains("nowhere"), "{}", unknown.text());
+    ensure!(unknown.status == 400 && unknown.text().contains("must be one of local, qa"), "{}", unknown.text());
     assert_eq!(grid.sessions()?.len(), 1);
     Ok(())
 }
@@ -277,7 +277,7 @@ fn a_page_on_a_grid_reaches_nothing_of_its_session_by_what_casement_adds() -> an
     for text in client.evaluate(&page, &calls)?.as_array().context("no list")? {
         assert_eq!(*text, "none", "a page reads an answer of Casement");
     }
-    let globals = "Object.getOwnPropertyNames(window).filter(name => /casement|playwright|binding/i.test(name))";
+    let globals = "Object.getOwnPropertyNames(window).filter(name => /casement|playwright|^_.*binding/i.test(name))";
     assert_eq!(client.evaluate(&page, globals)?, json!([]), "nothing in the page speaks to Casement");
     Ok(())
 }

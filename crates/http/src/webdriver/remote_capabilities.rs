@@ -92,7 +92,20 @@ fn is_met(name: &str, asked: &Value, session: &Map<String, Value>) -> bool {
             text.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         }
         "platformName" => ["", "any"].contains(&&*text.to_lowercase()) || text.eq_ignore_ascii_case(has_text),
+        "unhandledPromptBehavior" => has.is_some_and(|has| prompt_behavior(has) == prompt_behavior(asked)),
         _ => has == Some(asked),
+    }
+}
+
+/// Returns the one behavior of all dialogs: BiDi writes it by kind of dialog. `None` if the kinds differ.
+fn prompt_behavior(value: &Value) -> Option<&str> {
+    match value {
+        Value::Object(by_kind) => {
+            let mut behaviors = by_kind.values().map(Value::as_str);
+            let first = behaviors.next()??;
+            behaviors.all(|behavior| behavior == Some(first)).then_some(first)
+        }
+        value => value.as_str(),
     }
 }
 
@@ -208,6 +221,7 @@ mod tests {
             ("platformName", json!("windows")),
             ("pageLoadStrategy", json!("none")),
             ("unhandledPromptBehavior", json!("ignore")),
+            ("unhandledPromptBehavior", json!({ "alert": "accept", "default": "dismiss and notify" })),
             ("goog:loggingPrefs", json!({ "browser": "ALL" })),
             ("timeouts", json!(1)),
             ("webSocketUrl", json!("yes")),
