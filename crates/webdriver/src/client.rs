@@ -91,7 +91,12 @@ impl Client {
     /// Sends a request and returns the value of the answer.
     pub(crate) async fn call(&self, ask: Ask<'_>) -> Result<Value, GridError> {
         let (status, body) = self.bytes(ask).await?;
-        answer::parse(status, &body, &self.secrets)
+        self.parse(status, &body)
+    }
+
+    /// Parses the answer to a command.
+    pub(crate) fn parse(&self, status: StatusCode, body: &[u8]) -> Result<Value, GridError> {
+        answer::parse(status, body, &self.secrets)
     }
 
     /// Sends a request and returns the status and the body of the answer.

@@ -121,3 +121,22 @@ pub fn into_engine_error(engine: &EngineName, browser: BrowserId, error: &GridEr
 const fn remote_fault() -> EngineFault {
     EngineFault::RemoteError
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_server_becomes_one_of_the_domain_with_the_engines_name() {
+        let engine = EngineName::parse("grid").expect("a name");
+        let browser = BrowserId::from_ulid(ulid::Ulid::from_parts(1, 2));
+        let of = |error: GridError| into_engine_error(&engine, browser, &error);
+        let EngineError::NoRoom(message) = of(GridError::Full { max: 3 }) else { panic!("no room") };
+        assert_eq!(message, "engine grid: all 3 sessions of the engine are in use");
+        let gone = GridError::NoSession { message: String::new() };
+        assert!(matches!(of(gone), EngineError::NotRunning(id) if id == browser));
+        assert!(matches!(of(GridError::away("x")), EngineError::Unavailable(_)));
+        assert!(matches!(of(GridError::Timeout { seconds: 7 }), EngineError::Timeout { seconds: 7 }));
+        assert!(matches!(of(GridError::nonsense("x")), EngineError::Failed { .. }));
+    }
+}

@@ -9,8 +9,7 @@ use http::{Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use crate::answer;
-use crate::client::Ask;
+use crate::client::{Ask, MAX_ANSWER};
 use crate::engine::WebDriverEngine;
 use crate::error::GridError;
 use crate::record::RemoteSession;
@@ -63,12 +62,14 @@ impl WebDriverEngine {
         }
         let path = format!("{}/{}", files(session)?, utf8_percent_encode(name, SEGMENT));
         let within = self.client.command_timeout() + TRANSFER;
-        let ask = Ask { method: Method::GET, path: &path, body: None, within, max };
+        // An error is an answer like others, however small the file may be.
+        let ask = Ask { method: Method::GET, path: &path, body: None, within, max: max.max(MAX_ANSWER) };
         let (status, body) = self.client.bytes(ask).await?;
         if status == StatusCode::OK {
-            return Ok(body);
+            let large = || GridError::nonsense(format!("it has more than {max} bytes"));
+            return if body.len() <= max { Ok(body) } else { Err(large()) };
         }
-        let error = answer::parse(status, &body, &[]).err();
+        let error = self.client.parse(status, &body).err();
         Err(error.unwrap_or_else(|| GridError::nonsense(format!("{} to a download", status.as_u16()))))
     }
 

@@ -40,7 +40,7 @@ async fn a_grid_is_checked_filled_swept_and_kept_alive() {
 
     let later = crate::support::engine(settings);
     let swept = later.sweep(&HashSet::from([browser(2)])).await.expect("swept");
-    assert_eq!(swept.found[&browser(2)], [session.clone()]);
+    assert_eq!(swept.found[&browser(2)], std::slice::from_ref(&session));
     let swept = later.sweep(&HashSet::new()).await.expect("swept");
     assert_eq!(swept.ended, 1);
     let lost = watch.next(Duration::from_secs(12)).await.expect("lost");

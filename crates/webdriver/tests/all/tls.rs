@@ -29,7 +29,11 @@ async fn server() -> (String, Vec<u8>) {
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let Ok(mut stream) = acceptor.accept(stream).await else { continue };
-            stream.read(&mut [0; 4096]).await.ok();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let Ok(byte) = stream.read_u8().await else { break };
+                head.push(byte);
+            }
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", STATUS.len());
             stream.write_all(format!("{head}{STATUS}").as_bytes()).await.ok();
             stream.shutdown().await.ok();
