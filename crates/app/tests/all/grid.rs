@@ -161,7 +161,7 @@ fn an_operation_that_the_engine_lacks_is_refused_with_its_name() -> anyhow::Resu
         ("POST", of_session("/computer/clipboard/read"), Some(json!({})), Capability::Clipboard),
         ("GET", of_session(&format!("/fs/download_dir_zip?path={file}")), None, Capability::Files),
         ("PUT", of_session("/fs/create_directory"), Some(json!({ "path": file })), Capability::Files),
-        ("GET", of_session("/logs/stream?source=browser"), None, Capability::Logs),
+        ("GET", of_session("/logs/stream?source=path&path=/var/log/x"), None, Capability::Logs),
         ("POST", "/browsers".to_owned(), Some(json!({ "headless": false })), Capability::Display),
         ("POST", "/browsers".to_owned(), Some(json!({ "headless": true, "stealth": true })), Capability::Stealth),
         ("POST", "/browsers".to_owned(), Some(json!({ "headless": true, "kiosk_mode": true })), Capability::KioskMode),
