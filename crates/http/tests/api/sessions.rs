@@ -50,7 +50,7 @@ async fn a_session_is_created_with_its_whole_record() {
          \"webdriver_ws_url\":\"wss://casement.test/vm/00000000000000000000000001/webdriver?jwt=…\",\
          \"base_url\":\"https://casement.test/vm/00000000000000000000000001\",\
          \"browser_live_view_url\":\"https://casement.test/live/00000000000000000000000001?jwt=…\",\
-         \"headless\":false,\"stealth\":false,\"memory\":\"2GiB\",\"region\":\"us-east\",\
+         \"engine\":\"local\",\"headless\":false,\"stealth\":false,\"memory\":\"2GiB\",\"region\":\"us-east\",\
          \"location\":{\"locale\":\"en-US\",\"locale_source\":\"default\",\"timezone\":\"UTC\",\"timezone_source\":\"default\"},\"gpu\":false,\"kiosk_mode\":false,\"name\":\"first\",\"timeout_seconds\":60,\
          \"viewport\":{\"width\":1920,\"height\":1080,\"refresh_rate\":25},\"proxy\":{\"mode\":\"direct\"},\"start_url\":\"https://x.test/\",\
          \"tags\":{\"a\":\"b\"},\"usage\":{\"uptime_ms\":0}}"
