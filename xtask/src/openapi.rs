@@ -1,5 +1,6 @@
 //! `cargo xtask openapi`: generates the committed OpenAPI document and table of operations from the declared
-//! operations, the page of metrics from their table, and the API reference from the document.
+//! operations, the page of metrics from their table, the API reference from the document, and the table of what engines can
+//! do in the page of the Selenium Grid.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,6 +9,10 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::{api_reference, workspace};
+
+const GRID_PAGE: &str = "docs/selenium-grid.md";
+const TABLE_BEGIN: &str = "<!-- engines -->";
+const TABLE_END: &str = "<!-- /engines -->";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -25,8 +30,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let operations = printed(&["openapi", "--operations"])?;
     let metrics = printed(&["openapi", "--metrics"])?;
     let mut files = reference_files(&parsed)?;
-    let printed = [("docs/openapi.json", document), ("docs/operations.md", operations), ("docs/metrics.md", metrics)];
-    files.extend(printed.map(|(file, generated)| (file.to_owned(), generated)));
+    let documents = [("docs/openapi.json", document), ("docs/operations.md", operations), ("docs/metrics.md", metrics)];
+    files.extend(documents.map(|(file, generated)| (file.to_owned(), generated)));
+    files.insert(GRID_PAGE.to_owned(), with_engines(&printed(&["openapi", "--engines"])?)?);
     remove_or_refuse_others(&files, options.check)?;
     for (file, generated) in files {
         let path = workspace::root().join(&file);
@@ -41,6 +47,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the page of the Selenium Grid with the table of what engines can do between its marks.
+fn with_engines(table: &str) -> Result<String> {
+    let path = workspace::root().join(GRID_PAGE);
+    let page = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let (before, rest) = page.split_once(TABLE_BEGIN).with_context(|| format!("{GRID_PAGE} has no {TABLE_BEGIN}"))?;
+    let (_, after) = rest.split_once(TABLE_END).with_context(|| format!("{GRID_PAGE} has no {TABLE_END}"))?;
+    Ok(format!("{before}{TABLE_BEGIN}\n\n{}\n\n{TABLE_END}{after}", table.trim()))
 }
 
 /// Returns the pages of the API reference by their paths in the repository.
