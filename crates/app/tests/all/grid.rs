@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use casement_domain::engine::{Capability, EngineDescription, EngineName, Support};
+use casement_domain::engine::{
+    Capability, EngineDescription, EngineName, Support, TABLE_BEGIN, TABLE_END, table as table_of_engines,
+};
 use casement_test_support::png_size;
 use casement_test_support::program::{
     Cdp, Clients, Grid, GridOptions, GridSession, Options, Pages, Server, Session, until,
@@ -59,6 +61,14 @@ fn a_test_that_is_left_out_with_a_grid_needs_what_its_engine_lacks() -> anyhow::
         ensure!(*support != Support::Full, "the engine supports {name}, so these tests must run: {tests:?}");
     }
     Ok(())
+}
+
+#[test]
+fn the_page_of_the_grid_has_the_table_of_what_engines_can_do() {
+    let page = include_str!("../../../../docs/selenium-grid.md");
+    let table = page.split_once(TABLE_BEGIN).and_then(|(_, rest)| rest.split_once(TABLE_END));
+    let (found, _) = table.expect("the lines around the table");
+    assert_eq!(found.trim(), table_of_engines().trim(), "docs/selenium-grid.md: run `cargo xtask openapi`");
 }
 
 #[test]

@@ -33,8 +33,6 @@ fn cell(support: &Support) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
@@ -43,18 +41,5 @@ mod tests {
         assert_eq!(table.lines().count(), Capability::ALL.len() + 2);
         assert!(table.contains("| CDP (`cdp`) | yes | yes |"), "{table}");
         assert!(table.contains("| processes (`processes`) | yes | no: nothing runs beside the browser |"), "{table}");
-    }
-
-    #[test]
-    fn the_page_of_the_grid_has_the_table() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/selenium-grid.md");
-        let Ok(page) = std::fs::read_to_string(&path) else { return };
-        let (_, rest) = page.split_once(TABLE_BEGIN).expect("the line before the table");
-        let (found, _) = rest.split_once(TABLE_END).expect("the line after the table");
-        assert_eq!(
-            found.trim(),
-            table().trim(),
-            "docs/selenium-grid.md: put the output of `casement openapi --engines`"
-        );
     }
 }

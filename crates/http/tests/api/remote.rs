@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use casement_domain::{
-    session::SessionEvent,
+    session::{Session, SessionEvent},
     store_error::Replaced,
-    testing::{session, session_id},
+    testing::{NOON, session, session_id},
 };
 use casement_http::Permission;
 use pretty_assertions::assert_eq;
@@ -22,15 +22,20 @@ pub(super) struct Remote {
 
 impl Remote {
     pub(super) fn start() -> Self {
+        Self::of(session(1))
+    }
+
+    fn of(session: Session) -> Self {
         let grid = FakeGrid::default();
         let mut ports = Ports { session_connector: Some(Arc::new(grid.clone())), ..Ports::default() };
-        ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
-        ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(Some(session(1))));
+        let (found, in_project) = (session.clone(), session.clone());
+        ports.sessions.expect_find().returning(move |_| Ok(Some(found.clone())));
+        ports.sessions.expect_find_in_project().returning(move |_, _, _| Ok(Some(in_project.clone())));
         ports.sessions.expect_end().returning(|_, _| Ok(Replaced::Yes));
         ports.engine.expect_end().returning(|_| Ok(()));
         ports.browsers.expect_forget().returning(|_| Ok(()));
         let api = TestApi::start(ports);
-        api.sessions.activity().watch(&session(1));
+        api.sessions.activity().watch(&session);
         let token = api.token(session_id(1), Permission::Drive);
         Self { api, grid, token }
     }
@@ -254,8 +259,8 @@ async fn devtools_addresses_are_made_from_the_session_and_its_targets() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ended_session_reaches_no_server() {
-    let remote = Remote::start();
-    remote.api.sessions.end(session_id(1), SessionEvent::Delete).await.unwrap();
+    let ended = session(1).on(SessionEvent::Delete, NOON).unwrap();
+    let remote = Remote::of(ended);
     let refused = remote.command("GET", &format!("session/{GRID_SESSION}/url"), "").await;
     assert_eq!((refused.status, error(&refused)), (404, "invalid session id".to_owned()));
     assert!(remote.grid.seen().is_empty());
