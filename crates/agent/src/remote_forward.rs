@@ -95,8 +95,8 @@ fn upgrade(head: &str) -> Option<String> {
     if !first.starts_with("GET ") || !is_upgrade {
         return None;
     }
-    let kept = headers.split_inclusive("\r\n").filter(|line| !["host", "origin"].contains(&name_of(line).as_str()));
-    Some(format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}", kept.collect::<String>()))
+    let others = headers.split_inclusive("\r\n").filter(|line| !["host", "origin"].contains(&name_of(line).as_str()));
+    Some(format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}", others.collect::<String>()))
 }
 
 #[cfg(test)]

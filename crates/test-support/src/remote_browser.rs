@@ -139,8 +139,8 @@ async fn forward(
     let first = head.lines().next().unwrap_or_default().to_owned();
     let host = crate::websocket::header(&head, "host").unwrap_or_default().to_owned();
     log.lock().push((first, host));
-    let kept = head.split_inclusive("\r\n").skip(1).filter(|line| !line.to_lowercase().starts_with("host:"));
-    let head = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{}", kept.collect::<String>());
+    let others = head.split_inclusive("\r\n").skip(1).filter(|line| !line.to_lowercase().starts_with("host:"));
+    let head = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{}", others.collect::<String>());
     let mut browser = TcpStream::connect(("127.0.0.1", port)).await?;
     browser.write_all(head.as_bytes()).await?;
     copy_bidirectional(&mut caller, &mut browser).await?;

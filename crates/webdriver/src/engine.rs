@@ -51,7 +51,7 @@ pub(crate) struct State {
     pub(crate) unclaimed: HashMap<BrowserId, Unclaimed>,
     /// The ended sessions of nodes that the server does not reach, each with the time until which their end is tried.
     pub(crate) leftovers: HashMap<String, Instant>,
-    /// Whether all nodes hand out downloads, and when that was asked.
+    /// Whether all nodes hand out downloads, and when that was requested.
     pub(crate) downloads: Option<(Instant, bool)>,
     /// True while a task cleans up.
     pub(crate) is_cleaning: bool,
@@ -159,7 +159,7 @@ impl WebDriverEngine {
     /// Returns whether all nodes of the server hand out downloads, as they said within the last minute. Fails only if
     /// the server cannot be reached at all.
     async fn has_downloads(&self) -> Result<bool, GridError> {
-        if let Some((_, has)) = self.state.lock().downloads.filter(|(asked, _)| asked.elapsed() < DOWNLOADS_AGE) {
+        if let Some((_, has)) = self.state.lock().downloads.filter(|(at, _)| at.elapsed() < DOWNLOADS_AGE) {
             return Ok(has);
         }
         let status = match self.status().await {
@@ -185,15 +185,15 @@ impl WebDriverEngine {
 
     /// Explains why the server gave no session.
     async fn reason_of(&self, error: GridError) -> GridError {
-        let said = match &error {
+        let message = match &error {
             GridError::Refused { code, message } if code == "session not created" && is_about_room(message) => message,
             GridError::Timeout { .. } => "",
             _ => return error,
         };
         let Some(room) = self.status().await.ok().and_then(|status| status.lack_of_room()) else {
-            return if said.is_empty() { error } else { GridError::Busy { reason: said.to_owned() } };
+            return if message.is_empty() { error } else { GridError::Busy { reason: message.to_owned() } };
         };
-        let reason = if said.is_empty() { room } else { format!("{said} ({room})") };
+        let reason = if message.is_empty() { room } else { format!("{message} ({room})") };
         GridError::Busy { reason }
     }
 

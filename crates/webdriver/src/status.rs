@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lack_of_room_is_said_with_its_reason() {
+    fn a_lack_of_room_has_its_reason() {
         let lack = |nodes| ServerStatus { nodes: Some(nodes), ..ServerStatus::default() }.lack_of_room();
         let nodes = NodeStatus { nodes: 2, up: 2, slots: 4, chrome: 4, free: 1, all_have_downloads: false };
         assert_eq!(lack(nodes), None);

@@ -175,7 +175,7 @@ fn an_operation_that_the_engine_lacks_is_refused_with_its_name() -> anyhow::Resu
         ("POST", "/browsers".to_owned(), Some(json!({ "headless": false })), Capability::Display),
         ("POST", "/browsers".to_owned(), Some(json!({ "headless": true, "stealth": true })), Capability::Stealth),
         ("POST", "/browsers".to_owned(), Some(json!({ "headless": true, "kiosk_mode": true })), Capability::KioskMode),
-        ("POST", "/browsers".to_owned(), Some(json!({ "headless": true, "memory": 512 })), Capability::Memory),
+        ("POST", "/browsers".to_owned(), Some(json!({ "headless": true, "memory": "1GiB" })), Capability::Memory),
         (
             "POST",
             "/browser_pools".to_owned(),

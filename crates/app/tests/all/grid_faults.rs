@@ -156,7 +156,7 @@ fn a_grid_that_is_away_for_a_minute_loses_no_session() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_session_is_kept_alive_under_the_timeout_of_the_grid() -> anyhow::Result<()> {
+fn a_session_without_use_outlives_the_timeout_of_the_grid() -> anyhow::Result<()> {
     let session_timeout = Duration::from_secs(15);
     let grid = Grid::start(GridOptions { nodes: 1, session_timeout, ..GridOptions::default() })?;
     let mut options = of_grid(&grid);
@@ -198,7 +198,7 @@ fn a_pool_larger_than_the_grid_gives_says_why_and_fills_when_there_is_room() -> 
 }
 
 #[test]
-fn an_end_that_the_grid_does_not_hear_is_tried_again() -> anyhow::Result<()> {
+fn an_end_that_does_not_reach_the_grid_is_tried_again() -> anyhow::Result<()> {
     let grid = Grid::start(GridOptions { nodes: 1, ..GridOptions::default() })?;
     let server = Server::start(of_grid(&grid))?;
     let session = server.headless()?;

@@ -8,7 +8,12 @@ use hyper::HeaderMap;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{CDP_HOST, CloseReason, WEBDRIVER_HOST};
+use super::CloseReason;
+
+/// The `Host` that Chromium's DevTools endpoint accepts.
+pub const CDP_HOST: &str = "127.0.0.1:9222";
+/// The `Host` that chromedriver accepts.
+pub const WEBDRIVER_HOST: &str = "127.0.0.1:9515";
 
 /// The endpoint of a connection into a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

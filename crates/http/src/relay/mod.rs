@@ -29,8 +29,8 @@ pub use self::{
     byte_counter::RelayObserver,
     close::{CloseReason, EndSender, EndSignal, end_signal},
     connector::{
-        BrowserConnection, BrowserConnector, BrowserStream, Channel, ConnectorError, RemoteEndpoint, RemoteSessionInfo,
-        RemoteStream,
+        BrowserConnection, BrowserConnector, BrowserStream, CDP_HOST, Channel, ConnectorError, RemoteEndpoint,
+        RemoteSessionInfo, RemoteStream, WEBDRIVER_HOST,
     },
     delivery_receipt::DeliveryReceipt,
     delivery_report::DeliveryReport,
@@ -49,11 +49,6 @@ pub(crate) use self::{
     socket::STALL_TIMEOUT,
     upstream::Upstream,
 };
-
-/// The `Host` that Chromium's DevTools endpoint accepts.
-pub const CDP_HOST: &str = "127.0.0.1:9222";
-/// The `Host` that chromedriver accepts.
-pub const WEBDRIVER_HOST: &str = "127.0.0.1:9515";
 
 /// A relay could not be opened; no response was sent to the client yet.
 #[derive(Debug, thiserror::Error)]

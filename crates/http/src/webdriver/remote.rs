@@ -19,7 +19,7 @@ use super::{
     ClassicError, ClassicResponse, CommandKind, WebDriverSessionId,
     capabilities::Bidi,
     classic::{self, MAX_NEW_SESSION_BYTES},
-    remote_capabilities::{self, Asked, Unmatched},
+    remote_capabilities::{self, Requested, Unmatched},
 };
 use crate::relay::{BrowserConnection, BrowserConnector, Channel, RemoteSessionInfo, Upstream, exchange};
 
@@ -112,7 +112,7 @@ impl RemoteClassic<'_> {
         }
         let parameters: Value = serde_json::from_slice(body).map_err(|_| ClassicError::Body)?;
         let compared = remote_capabilities::compare(&parameters, Bidi::AsRequested, self.session);
-        let Asked { bidi, timeouts } = compared.map_err(|unmatched| match unmatched {
+        let Requested { bidi, timeouts } = compared.map_err(|unmatched| match unmatched {
             Unmatched::Malformed(bad) => ClassicError::Capabilities(bad),
             different @ Unmatched::Different { .. } => {
                 ClassicError::NotSupported { engine: self.engine.clone(), why: different.to_string() }

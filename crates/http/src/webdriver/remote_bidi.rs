@@ -11,7 +11,7 @@ use super::{
     WebDriverSessionId,
     bidi::error_response,
     capabilities::Bidi,
-    remote_capabilities::{self, Asked, Unmatched},
+    remote_capabilities::{self, Requested, Unmatched},
 };
 use crate::relay::RemoteSessionInfo;
 
@@ -43,8 +43,8 @@ impl RemoteBidi {
     }
 
     fn new_session(&self, parameters: &Value, webdriver_url: &Url) -> Result<Value, (&'static str, String)> {
-        let asked = remote_capabilities::compare(parameters, Bidi::Forced, &self.session);
-        let Asked { timeouts, .. } = asked.map_err(|unmatched| match unmatched {
+        let compared = remote_capabilities::compare(parameters, Bidi::Forced, &self.session);
+        let Requested { timeouts, .. } = compared.map_err(|unmatched| match unmatched {
             Unmatched::Malformed(bad) => ("invalid argument", bad.to_string()),
             different @ Unmatched::Different { .. } => self.not_created(&different.to_string()),
         })?;

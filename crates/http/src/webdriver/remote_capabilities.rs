@@ -19,9 +19,9 @@ const OF_THE_SERVER: [&str; 4] = ["se:", "casement:", "appium:directConnect", "w
 /// The capabilities with an address at which the server reaches its browser.
 const WITH_ADDRESSES: [&str; 3] = ["goog:chromeOptions", "ms:edgeOptions", "moz:debuggerAddress"];
 
-/// What a client asked of the session.
+/// What a client requests of the session.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Asked {
+pub(super) struct Requested {
     /// Whether it wants the address of the BiDi socket.
     pub(super) bidi: bool,
     /// The timeouts of the protocol, which may be set in a running session.
@@ -44,7 +44,7 @@ pub(super) enum Unmatched {
 /// # Errors
 /// [`Unmatched`] if the parameters are malformed, or none of the alternatives is that of the session; it names the first
 /// difference.
-pub(super) fn compare(parameters: &Value, bidi: Bidi, session: &RemoteSessionInfo) -> Result<Asked, Unmatched> {
+pub(super) fn compare(parameters: &Value, bidi: Bidi, session: &RemoteSessionInfo) -> Result<Requested, Unmatched> {
     let bound = capabilities::bind(parameters, bidi)?;
     let always = bound["capabilities"]["alwaysMatch"].as_object().cloned().unwrap_or_default();
     let alternatives = bound["capabilities"]["firstMatch"].as_array().cloned().unwrap_or_default();
@@ -60,7 +60,7 @@ pub(super) fn compare(parameters: &Value, bidi: Bidi, session: &RemoteSessionInf
             }
             None => {
                 let wants_bidi = merged.get("webSocketUrl") == Some(&Value::Bool(true));
-                return Ok(Asked { bidi: wants_bidi, timeouts: merged.remove("timeouts") });
+                return Ok(Requested { bidi: wants_bidi, timeouts: merged.remove("timeouts") });
             }
         }
     }
@@ -80,20 +80,20 @@ fn shown(value: &Value) -> String {
     }
 }
 
-fn is_met(name: &str, asked: &Value, session: &Map<String, Value>) -> bool {
+fn is_met(name: &str, requested: &Value, session: &Map<String, Value>) -> bool {
     let has = session.get(name);
-    let (text, has_text) = (asked.as_str().unwrap_or_default(), has.and_then(Value::as_str).unwrap_or_default());
+    let (text, has_text) = (requested.as_str().unwrap_or_default(), has.and_then(Value::as_str).unwrap_or_default());
     match name {
-        "timeouts" => asked.is_object(),
-        "webSocketUrl" => *asked == Value::Bool(false) || (*asked == Value::Bool(true) && !has_text.is_empty()),
+        "timeouts" => requested.is_object(),
+        "webSocketUrl" => *requested == Value::Bool(false) || (*requested == Value::Bool(true) && !has_text.is_empty()),
         "browserName" => text.is_empty() || is_same_browser(text, has_text),
         "browserVersion" => {
             let rest = has_text.strip_prefix(text);
             text.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         }
         "platformName" => ["", "any"].contains(&&*text.to_lowercase()) || text.eq_ignore_ascii_case(has_text),
-        "unhandledPromptBehavior" => has.is_some_and(|has| prompt_behavior(has) == prompt_behavior(asked)),
-        _ => has == Some(asked),
+        "unhandledPromptBehavior" => has.is_some_and(|has| prompt_behavior(has) == prompt_behavior(requested)),
+        _ => has == Some(requested),
     }
 }
 
@@ -118,7 +118,7 @@ fn is_same_browser(one: &str, other: &str) -> bool {
 }
 
 /// Returns the capabilities for clients: without addresses of the server, with the public ones. `bidi`: the public
-/// `…/webdriver?jwt=…` URL, if the client asked for the BiDi socket. `cdp`: the public address of the DevTools endpoint.
+/// `…/webdriver?jwt=…` URL, if the client requested the BiDi socket. `cdp`: the public address of the DevTools endpoint.
 pub(super) fn public(
     session: &RemoteSessionInfo,
     id: &WebDriverSessionId,
@@ -190,14 +190,14 @@ mod tests {
         RemoteSessionInfo { id: "abc".to_owned(), capabilities }
     }
 
-    fn compared(always: Value, first: Value) -> Result<Asked, String> {
+    fn compared(always: Value, first: Value) -> Result<Requested, String> {
         let parameters = json!({ "capabilities": { "alwaysMatch": always, "firstMatch": first } });
         compare(&parameters, Bidi::AsRequested, &session()).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn what_the_running_session_has_may_be_asked_for() {
-        let asked = json!({
+    fn what_the_running_session_has_may_be_requested() {
+        let requested = json!({
             "browserName": "Chromium",
             "browserVersion": "143",
             "platformName": "ANY",
@@ -208,9 +208,9 @@ mod tests {
             "acceptInsecureCerts": null,
         });
         let timeouts = Some(json!({ "script": 5 }));
-        assert_eq!(compared(asked, json!([{}])), Ok(Asked { bidi: true, timeouts }));
+        assert_eq!(compared(requested, json!([{}])), Ok(Requested { bidi: true, timeouts }));
         let alternatives = json!([{ "browserName": "firefox" }, { "browserName": "chrome" }]);
-        assert_eq!(compared(json!({}), alternatives), Ok(Asked::default()));
+        assert_eq!(compared(json!({}), alternatives), Ok(Requested::default()));
     }
 
     #[test]

@@ -62,8 +62,8 @@ fn error(reply: &Reply) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_session_is_the_one_on_the_server_with_public_addresses() {
     let remote = Remote::start();
-    let asked = json!({ "capabilities": { "alwaysMatch": { "browserName": "chrome", "webSocketUrl": true } } });
-    let made = remote.command("POST", "session", &asked.to_string()).await;
+    let request = json!({ "capabilities": { "alwaysMatch": { "browserName": "chrome", "webSocketUrl": true } } });
+    let made = remote.command("POST", "session", &request.to_string()).await;
     assert_eq!(made.status, 200, "{made}");
     let value = &made.json()["value"];
     assert_eq!(
@@ -79,14 +79,14 @@ async fn a_new_session_is_the_one_on_the_server_with_public_addresses() {
     for hidden in ["40001", "se:vnc", "mark-of-the-owner"] {
         assert!(!made.text().contains(hidden), "{hidden}: {made}");
     }
-    assert!(remote.grid.seen().is_empty(), "no second browser is asked for");
+    assert!(remote.grid.seen().is_empty(), "no second browser is requested");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn capabilities_that_the_running_browser_lacks_make_no_session() {
     let remote = Remote::start();
-    let asked = json!({ "capabilities": { "alwaysMatch": { "pageLoadStrategy": "none" } } });
-    let refused = remote.command("POST", "session", &asked.to_string()).await;
+    let request = json!({ "capabilities": { "alwaysMatch": { "pageLoadStrategy": "none" } } });
+    let refused = remote.command("POST", "session", &request.to_string()).await;
     assert_eq!((refused.status, error(&refused)), (400, "session not created".to_owned()), "{refused}");
     let message = refused.json()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("engine local") && message.contains("pageLoadStrategy"), "{message}");
@@ -97,8 +97,8 @@ async fn capabilities_that_the_running_browser_lacks_make_no_session() {
 #[tokio::test(flavor = "multi_thread")]
 async fn timeouts_of_a_new_session_are_set_on_the_server() {
     let remote = Remote::start();
-    let asked = json!({ "capabilities": { "alwaysMatch": { "timeouts": { "script": 5 } } } });
-    let made = remote.command("POST", "session", &asked.to_string()).await;
+    let request = json!({ "capabilities": { "alwaysMatch": { "timeouts": { "script": 5 } } } });
+    let made = remote.command("POST", "session", &request.to_string()).await;
     assert_eq!(
         made.json()["value"]["capabilities"]["timeouts"],
         json!({ "implicit": 0, "pageLoad": 300_000, "script": 5 })

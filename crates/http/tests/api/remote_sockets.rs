@@ -108,8 +108,8 @@ async fn a_new_bidi_session_is_the_one_on_the_server() {
     assert_eq!(receive(&mut socket).await["result"]["ready"], json!(true));
     send(&mut socket, json!({ "id": 2, "method": "browsingContext.getTree", "params": {} })).await;
     assert_eq!(receive(&mut socket).await["error"], "invalid session id");
-    let asked = json!({ "capabilities": { "alwaysMatch": { "pageLoadStrategy": "none" } } });
-    send(&mut socket, json!({ "id": 3, "method": "session.new", "params": asked })).await;
+    let request = json!({ "capabilities": { "alwaysMatch": { "pageLoadStrategy": "none" } } });
+    send(&mut socket, json!({ "id": 3, "method": "session.new", "params": request })).await;
     assert_eq!(receive(&mut socket).await["error"], "session not created");
     assert_eq!(remote.grid.messages(), Vec::<Value>::new());
 

@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context as _, ensure};
 use rustix::fs::{FlockOperation, flock};
 
-use super::server::program;
+use super::places::program;
 
 /// The folder of the cluster in a data directory.
 const CLUSTER: &str = "postgres";

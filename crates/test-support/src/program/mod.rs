@@ -26,6 +26,7 @@ mod object_store;
 mod options;
 mod pages;
 mod peers;
+mod places;
 mod server;
 mod session;
 mod shared;
@@ -47,7 +48,8 @@ pub use self::leftovers::{Process, claims_below, control_groups, processes_of, r
 pub use self::object_store::ObjectStore;
 pub use self::options::{Options, Place, StoreConnection};
 pub use self::pages::{Pages, body};
-pub use self::server::{Server, program};
+pub use self::places::program;
+pub use self::server::Server;
 pub use self::session::Session;
 pub use self::shared::Shared;
 pub use self::tinyproxy::Tinyproxy;

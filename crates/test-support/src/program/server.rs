@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead as _, BufReader};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use super::cluster_template;
 use super::http::{Answer, Request};
 use super::leftovers::{Process, processes_of, remains_in};
 use super::options::{Options, Place, StoreConnection, write_master_key};
+use super::places::{port_at, program};
 use super::session::Session;
 use super::watchdog::Watchdog;
 use super::{engine, peers, until};
@@ -443,23 +444,6 @@ fn new_root(place: Option<&Place>) -> anyhow::Result<TempDir> {
         Some(place) => name.prefix("node-").rand_bytes(3).permissions(open).tempdir_in(&place.root)?,
         None => name.prefix("casement-e2e-").permissions(open).tempdir_in("/tmp")?,
     })
-}
-
-/// Returns the path of the built program. Cargo puts it beside the folder of the test programs and benchmarks.
-pub fn program() -> PathBuf {
-    let test = std::env::current_exe().expect("the test program has a path");
-    let folder = test.ancestors().nth(2).expect("it is in `deps`");
-    folder.join("casement")
-}
-
-/// Reserves a port of an address for as long as the socket exists, also while the server does not run. Nothing listens
-/// on the socket itself, and `SO_REUSEADDR` lets the server listen on the same address.
-pub(super) fn port_at(ip: IpAddr) -> anyhow::Result<(TcpSocket, SocketAddr)> {
-    let socket = if ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(SocketAddr::new(ip, 0)).with_context(|| format!("no port at {ip}"))?;
-    let address = socket.local_addr()?;
-    Ok((socket, address))
 }
 
 /// Returns the same command in a mount namespace of its own, with `file` as `/etc/resolv.conf` and without the mounts

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::Context as _;
 
-use super::server::program;
+use super::places::program;
 
 /// Ends a server and its sessions. A server that has already ended
 /// is started again, because only a server ends sandboxes.

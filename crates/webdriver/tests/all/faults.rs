@@ -50,7 +50,7 @@ async fn a_session_whose_answer_was_lost_is_found_by_its_mark_and_ended() {
 }
 
 #[tokio::test]
-async fn a_session_that_nobody_waits_for_any_more_is_ended() {
+async fn a_session_without_a_waiting_start_is_ended() {
     let (fake, engine) = fake().await;
     fake.once(Method::POST, "/session", Mistake::Slow(Duration::from_secs(20)));
     let shape = shape();
@@ -128,9 +128,9 @@ async fn an_engine_at_its_limit_asks_nothing_of_the_server() {
     config.max_sessions = Some(1);
     let engine = engine(config);
     let session = started(&engine, 1).await;
-    let asked = fake.received().len();
+    let requests = fake.received().len();
     assert_eq!(start_error(&engine, 2).await, GridError::Full { max: 1 });
-    assert_eq!(fake.received().len(), asked);
+    assert_eq!(fake.received().len(), requests);
     engine.end(&session).await.expect("ended");
     started(&engine, 2).await;
 }

@@ -18,7 +18,7 @@ PK\x01\x02\x14\x03\x14\0\0\0\0\0\0\0!\0\xc2\x41\x24\x35\x03\0\0\0\x03\0\0\0\x06\
 up.txtPK\x05\x06\0\0\0\0\x01\0\x01\0\x34\0\0\0\x27\0\0\0\0\0";
 
 #[tokio::test]
-async fn a_grid_is_checked_filled_swept_and_kept_alive() {
+async fn a_grid_is_checked_filled_swept_and_gets_signs_of_life() {
     let grid = Grid::start(1).await;
     let mut settings = config(&grid.url);
     settings.session_timeout = Duration::from_secs(15);

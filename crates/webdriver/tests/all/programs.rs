@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::support::{config, engine, eventually};
 
 /// The user and the group of programs that the tests start as root.
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 
 /// A started program with all programs that it has started. Dropping it ends them.
 pub(crate) struct Program(Child);
@@ -24,7 +24,7 @@ pub(crate) struct Program(Child);
 impl Program {
     pub(crate) fn start(command: &mut Command, folder: &Path, name: &str) -> io::Result<Self> {
         if rustix::process::geteuid().is_root() {
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         }
         let log = File::create(folder.join(format!("{name}.log")))?;
         let command = command.env("HOME", folder).env("TMPDIR", folder).current_dir(folder).process_group(0);

