@@ -2,7 +2,9 @@
 
 use casement_domain::{
     browser::{BrowserRegion, Viewport},
-    computer, fs, name, network, session,
+    computer,
+    engine::EngineName,
+    fs, name, network, session,
 };
 use serde_json::{Value, json};
 
@@ -120,6 +122,11 @@ pub(super) fn one_given_or_null() -> Value {
 pub(super) fn headers() -> Value {
     let value = json!({"pattern": HEADER_VALUE});
     json!({"propertyNames": {"pattern": HEADER_NAME}, "additionalProperties": value})
+}
+
+/// The name of an engine.
+pub(super) fn engine() -> Value {
+    formed("^[a-z][a-z0-9-]*$", EngineName::MAX_LENGTH)
 }
 
 pub(super) fn memory() -> Value {

@@ -27,9 +27,9 @@ use serde_json::{Value, json};
 
 use forms::{
     ABSOLUTE_PATH, ALLOWED_DOMAIN, ANY_URL, BASE32, BASE64, BYPASS_HOST, HEADER_NAME, HOST_NAME, HTTP_URL, LABEL,
-    NO_NUL, OCTAL_MODE, PACKAGE_PATH, PLAIN, SLUG_OR_EMPTY, coordinate, destinations, formed, headers, held_keys,
-    hosts, items, items_of, label, label_in_path, map, memory, one_given, one_given_or_null, one_of, path, plain,
-    private_hosts, range, region, side, slug, tags, text,
+    NO_NUL, OCTAL_MODE, PACKAGE_PATH, PLAIN, SLUG_OR_EMPTY, coordinate, destinations, engine, formed, headers,
+    held_keys, hosts, items, items_of, label, label_in_path, map, memory, one_given, one_given_or_null, one_of, path,
+    plain, private_hosts, range, region, side, slug, tags, text,
 };
 
 pub(super) use conditions::conditions;
@@ -87,6 +87,9 @@ fn sessions() -> Vec<FieldBound> {
         ("UpdateBrowser", "profile", one_given_or_null()),
         ("UpdateBrowser", "tags", tags()),
         ("UpdateBrowser", "start_url", formed(&format!("^$|{ANY_URL}"), StartUrl::MAX_LENGTH)),
+        ("CreateBrowser", "engine", engine()),
+        ("BrowserPoolInput", "engine", engine()),
+        ("CasementOptions", "engine", engine()),
         ("CreateBrowser", "memory", memory()),
         ("CreateBrowser", "region", region()),
         ("BrowserPoolInput", "memory", memory()),

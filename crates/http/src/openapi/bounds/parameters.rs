@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use crate::connect::MAX_DURATION_MS;
 
 use super::forms::{
-    ANY_URL, DATE_TIME_OR_AGE, ID, NO_NUL, OCTAL_MODE, SIZE, STORE_URL, formed, items_of, label, one_of, path, range,
+    ANY_URL, DATE_TIME_OR_AGE, ID, NO_NUL, OCTAL_MODE, SIZE, STORE_URL, engine, formed, items_of, label, one_of, path,
+    range,
 };
 
 /// The bound of a query parameter of a text without other bounds: PostgreSQL refuses NUL.
@@ -68,6 +69,9 @@ pub(in crate::openapi) fn operation_parameters() -> Vec<(&'static str, &'static 
         ("get_connect_version", "name", label()),
         ("connect_browser", "name", label()),
         ("connect_webdriver", "name", label()),
+        ("get_connect_version", "engine", engine()),
+        ("connect_browser", "engine", engine()),
+        ("connect_webdriver", "engine", engine()),
         ("get_connect_version", "timeout", range(1, MAX_DURATION_MS)),
         ("connect_browser", "timeout", range(1, MAX_DURATION_MS)),
         ("connect_webdriver", "timeout", range(1, MAX_DURATION_MS)),
