@@ -165,7 +165,7 @@ async fn engine(data_dir: &Path) -> anyhow::Result<Engine> {
 /// Starts a browser like a session's, drives it, and ends it.
 async fn browser(engine: &Engine) -> Result<String, String> {
     let shape = Shape { headless: true, ..Shape::default() };
-    let launch = Launch { id: BrowserId::from_ulid(System.next()), shape, abandoned_after_seconds: ABANDONED_SECONDS };
+    let launch = Launch::new(BrowserId::from_ulid(System.next()), shape, ABANDONED_SECONDS);
     let began = Instant::now();
     let driven = tokio::time::timeout(TRIAL_TIMEOUT, async {
         let started = engine.start(&launch).await?;

@@ -22,9 +22,17 @@ pub(crate) const BROWSER_ARGUMENT: &str = "--casement-browser=";
 pub(crate) const DOWNLOADS: &str = "se:downloadsEnabled";
 
 /// Returns the body of the request for a session. Downloads are requested only of a server all of whose nodes hand them
-/// out, because others never match.
-pub(crate) fn request(config: &WebDriverConfig, browser: BrowserId, shape: &Shape, downloads: bool) -> Value {
-    let mut wanted = config.capabilities.clone();
+/// out, because others never match. What the configuration says comes before what a client requests.
+pub(crate) fn request(
+    config: &WebDriverConfig,
+    browser: BrowserId,
+    shape: &Shape,
+    requested: &Map<String, Value>,
+    downloads: bool,
+) -> Value {
+    let mut wanted = requested.clone();
+    wanted.retain(|name, _| !is_own(name));
+    wanted.extend(config.capabilities.clone());
     let mut options = match wanted.remove(OPTIONS) {
         Some(Value::Object(options)) => options,
         _ => Map::new(),
@@ -50,6 +58,11 @@ pub(crate) fn request(config: &WebDriverConfig, browser: BrowserId, shape: &Shap
         wanted.entry(DOWNLOADS).or_insert(json!(true));
     }
     json!({ "capabilities": { "alwaysMatch": wanted, "firstMatch": [{}] } })
+}
+
+/// Returns whether only this crate decides about a capability.
+fn is_own(name: &str) -> bool {
+    [OPTIONS, "browserName", "webSocketUrl"].contains(&name) || name.starts_with("se:") || name.starts_with("casement:")
 }
 
 fn arguments(config: &WebDriverConfig, browser: BrowserId, shape: &Shape) -> Vec<Value> {
@@ -99,7 +112,26 @@ pub(crate) fn session(
     let bidi = text("webSocketUrl").and_then(|url| path_of(prefix, &id, url));
     let version = text("browserVersion").unwrap_or_default();
     let browser_version = version.chars().filter(|c| !c.is_control()).take(32).collect();
-    let mut session = RemoteSession { id, browser, browser_version, cdp: Cdp::Path(cdp), bidi, capabilities };
+    let requested = Map::new();
+    recordable(RemoteSession { id, browser, browser_version, cdp: Cdp::Path(cdp), bidi, capabilities, requested })
+}
+
+/// Adds what a client requested to its session, except for what the configuration said instead.
+///
+/// # Errors
+/// [`GridError::Nonsense`].
+pub(crate) fn with_requested(
+    config: &WebDriverConfig,
+    session: RemoteSession,
+    requested: &Map<String, Value>,
+) -> Result<RemoteSession, GridError> {
+    let mut requested = requested.clone();
+    requested.retain(|name, _| !is_own(name) && !config.capabilities.contains_key(name));
+    recordable(RemoteSession { requested, ..session })
+}
+
+/// Removes the largest of the server's capabilities until the session can be recorded.
+fn recordable(mut session: RemoteSession) -> Result<RemoteSession, GridError> {
     while !session.is_recordable() {
         let sizes = session.capabilities.iter().map(|(name, value)| (value.to_string().len(), name));
         let Some(largest) = sizes.max().map(|(_, name)| name.clone()) else {
@@ -157,7 +189,7 @@ mod tests {
             OPTIONS: { "args": ["--lang=de"], "binary": "/opt/chrome" },
         }));
         let shape = Shape { headless: true, ..Shape::default() };
-        let body = request(&config, browser(), &shape, true);
+        let body = request(&config, browser(), &shape, &Map::new(), true);
         let wanted = &body["capabilities"]["alwaysMatch"];
         assert_eq!(wanted["platformName"], "linux");
         assert_eq!(wanted[OPTIONS]["binary"], "/opt/chrome");
@@ -167,6 +199,40 @@ mod tests {
         assert_eq!(wanted[OWNER], "me");
         assert_eq!(wanted["webSocketUrl"], true);
         assert_eq!(wanted[DOWNLOADS], true);
+    }
+
+    #[test]
+    fn requested_capabilities_are_passed_except_for_those_that_others_decide() {
+        let mut config = config("http://grid");
+        config.capabilities = capabilities(&json!({ "platformName": "linux" }));
+        let requested = capabilities(&json!({
+            "pageLoadStrategy": "none",
+            "unhandledPromptBehavior": "accept",
+            "platformName": "windows",
+            "browserName": "firefox",
+            "webSocketUrl": false,
+            "se:recordVideo": true,
+            OWNER: "other",
+            OPTIONS: { "binary": "/bin/sh" },
+        }));
+        let body = request(&config, browser(), &Shape::default(), &requested, false);
+        let wanted = capabilities(&body["capabilities"]["alwaysMatch"]);
+        for (name, value) in [
+            ("pageLoadStrategy", json!("none")),
+            ("unhandledPromptBehavior", json!("accept")),
+            ("platformName", json!("linux")),
+            ("browserName", json!("chrome")),
+            ("webSocketUrl", json!(true)),
+            (OWNER, json!("me")),
+        ] {
+            assert_eq!(wanted.get(name), Some(&value), "{name}");
+        }
+        assert!(!wanted.contains_key("se:recordVideo") && !wanted[OPTIONS].to_string().contains("/bin/sh"));
+        let answer = json!({ "sessionId": "abc", "capabilities": {} });
+        let session = read(&config, browser(), answer).expect("a session");
+        let session = with_requested(&config, session, &requested).expect("recordable");
+        let known = json!({ "pageLoadStrategy": "none", "unhandledPromptBehavior": "accept" });
+        assert_eq!(session.requested, capabilities(&known));
     }
 
     #[test]

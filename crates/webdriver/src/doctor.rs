@@ -10,7 +10,7 @@ use fantoccini::error::CmdError;
 use futures_util::{SinkExt as _, StreamExt as _};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::ExposeSecret as _;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -128,7 +128,7 @@ impl WebDriverEngine {
         let at = |stage| move |source| CheckFailed { stage, source };
         let status = self.status().await.map_err(at(CheckStage::Status))?;
         let shape = Shape { headless: true, ..Shape::default() };
-        let session = self.start(browser, &shape).await.map_err(at(CheckStage::Start))?;
+        let session = self.start(browser, &shape, &Map::new()).await.map_err(at(CheckStage::Start))?;
         let driven = self.drive(&session).await;
         let ended = self.end(&session).await.map_err(at(CheckStage::End));
         driven.and(ended)?;

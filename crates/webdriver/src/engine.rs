@@ -11,6 +11,7 @@ use casement_domain::engine::EngineName;
 use casement_domain::ids::BrowserId;
 use http::Method;
 use parking_lot::Mutex;
+use serde_json::{Map, Value};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
@@ -118,12 +119,18 @@ impl WebDriverEngine {
         self.state.lock().used()
     }
 
-    /// Starts a browser and tracks its session. If the future is dropped or the answer is lost, a task ends the session
+    /// Starts a browser and tracks its session. `requested`: W3C capabilities of the client for whom it is started; those
+    /// of the configuration come before them. If the future is dropped or the answer is lost, a task ends the session
     /// that the server may have created.
     ///
     /// # Errors
     /// [`GridError::Full`] if the engine has no room, [`GridError::Busy`] if the server has none, or any other error.
-    pub async fn start(&self, browser: BrowserId, shape: &Shape) -> Result<RemoteSession, GridError> {
+    pub async fn start(
+        &self,
+        browser: BrowserId,
+        shape: &Shape,
+        requested: &Map<String, Value>,
+    ) -> Result<RemoteSession, GridError> {
         let starting = Starting::begin(self, browser)?;
         let downloads = match self.has_downloads().await {
             Ok(downloads) => downloads,
@@ -132,11 +139,13 @@ impl WebDriverEngine {
                 return Err(error);
             }
         };
-        let body = capabilities::request(&self.config, browser, shape, downloads);
+        let body = capabilities::request(&self.config, browser, shape, requested, downloads);
         let within = self.config.whole_start();
         let ask = Ask { method: Method::POST, path: "/session", body: Some(&body), within, max: MAX_ANSWER };
         let answer = self.client.call(ask).await;
-        let mut session = match answer.and_then(|answer| capabilities::read(&self.config, browser, answer)) {
+        let read = answer.and_then(|answer| capabilities::read(&self.config, browser, answer));
+        let read = read.and_then(|session| capabilities::with_requested(&self.config, session, requested));
+        let mut session = match read {
             Ok(session) => session,
             Err(error) => {
                 // The nodes may have changed.

@@ -27,6 +27,8 @@ pub struct RemoteSession {
     /// The path of the `BiDi` WebSocket at the configured URL, if the server has one.
     pub(crate) bidi: Option<String>,
     pub(crate) capabilities: Map<String, Value>,
+    /// The capabilities that were requested by the client for whom the session was started.
+    pub(crate) requested: Map<String, Value>,
 }
 
 /// Where the CDP of a session is.
@@ -58,6 +60,8 @@ struct Record {
     cdp: Cdp,
     bidi: Option<String>,
     capabilities: Map<String, Value>,
+    #[serde(default)]
+    requested: Map<String, Value>,
 }
 
 impl RemoteSession {
@@ -87,6 +91,12 @@ impl RemoteSession {
     #[must_use]
     pub const fn capabilities(&self) -> &Map<String, Value> {
         &self.capabilities
+    }
+
+    /// Returns the capabilities that a client requested at the start. The server matched them, but need not return them.
+    #[must_use]
+    pub const fn requested(&self) -> &Map<String, Value> {
+        &self.requested
     }
 
     /// Returns whether files that the browser downloads can be read.
@@ -133,8 +143,9 @@ pub(crate) fn is_request_path(text: &str) -> bool {
 
 impl From<RemoteSession> for Record {
     fn from(session: RemoteSession) -> Self {
-        let RemoteSession { id, browser, browser_version, cdp, bidi, capabilities } = session;
-        Self { version: VERSION, id, browser: browser.to_string(), browser_version, cdp, bidi, capabilities }
+        let RemoteSession { id, browser, browser_version, cdp, bidi, capabilities, requested } = session;
+        let browser = browser.to_string();
+        Self { version: VERSION, id, browser, browser_version, cdp, bidi, capabilities, requested }
     }
 }
 
@@ -142,13 +153,13 @@ impl TryFrom<Record> for RemoteSession {
     type Error = BadRecord;
 
     fn try_from(record: Record) -> Result<Self, BadRecord> {
-        let Record { version, id, browser, browser_version, cdp, bidi, capabilities } = record;
+        let Record { version, id, browser, browser_version, cdp, bidi, capabilities, requested } = record;
         let browser = BrowserId::from_str(&browser).map_err(|_| BadRecord)?;
         let are_paths = is_request_path(cdp.path()) && bidi.as_deref().is_none_or(is_request_path);
         if version != VERSION || !is_session_id(&id) || browser_version.len() > 128 || !are_paths {
             return Err(BadRecord);
         }
-        Ok(Self { id, browser, browser_version, cdp, bidi, capabilities })
+        Ok(Self { id, browser, browser_version, cdp, bidi, capabilities, requested })
     }
 }
 
@@ -166,6 +177,7 @@ mod tests {
             cdp: Cdp::Path("/session/4899a0504c494e11/se/cdp".to_owned()),
             bidi: Some("/session/4899a0504c494e11/se/bidi".to_owned()),
             capabilities: Map::from_iter([("browserName".to_owned(), json!("chrome"))]),
+            requested: Map::from_iter([("pageLoadStrategy".to_owned(), json!("eager"))]),
         }
     }
 

@@ -78,8 +78,11 @@ impl BrowserConnector for RemoteDial {
 
     fn remote_session(&self) -> Option<Arc<RemoteSessionInfo>> {
         let session = &self.0.session;
-        let info = RemoteSessionInfo { id: session.id().to_owned(), capabilities: session.capabilities().clone() };
-        Some(Arc::new(info))
+        Some(Arc::new(RemoteSessionInfo {
+            id: session.id().to_owned(),
+            capabilities: session.capabilities().clone(),
+            requested: session.requested().clone(),
+        }))
     }
 }
 

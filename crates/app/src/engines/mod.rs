@@ -103,7 +103,7 @@ impl BrowserEngines {
             None => None,
         };
         let begun = Instant::now();
-        let started = engine.start(launch.id, &launch.shape).await;
+        let started = engine.start(launch.id, &launch.shape, &launch.capabilities).await;
         let session = started.map_err(|error| into_engine_error(name, launch.id, &error))?;
         let took = u32::try_from(begun.elapsed().as_millis()).unwrap_or(u32::MAX);
         let remote = RemoteBrowserSession { engine: engine.clone(), session: Arc::new(session) };

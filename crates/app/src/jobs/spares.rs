@@ -135,7 +135,7 @@ impl Job for SpareFilling {
         while let Some(shape) = self.spares.missing().filter(|_| self.own.takes_sessions()) {
             let Some(permit) = stop.run_until_cancelled(self.slots.take()).await else { break };
             let id = BrowserId::mint(&System as &dyn IdSource);
-            let launch = Launch { id, shape, abandoned_after_seconds: ABANDONED_AFTER_SECONDS };
+            let launch = Launch::new(id, shape, ABANDONED_AFTER_SECONDS);
             let started = self.engine.start(&launch).await;
             drop(permit);
             self.spares.failing.store(started.is_err() && !stop.is_cancelled(), Ordering::Relaxed);

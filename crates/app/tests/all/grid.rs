@@ -152,7 +152,8 @@ fn a_selenium_test_of_a_grid_passes_with_another_url() -> anyhow::Result<()> {
     }
     let expected = json!({
         "title": "Pressed", "said": "Hello, Ada", "seen": ["click"], "cookies": ["plain"], "windows": 2,
-        "missing": "NoSuchElementException", "back": "Green", "browser": "chrome",
+        "missing": "NoSuchElementException", "back": "Green", "browserName": "chrome", "pageLoadStrategy": "eager",
+        "unhandledPromptBehavior": "accept", "acceptInsecureCerts": true, "timeout": 40.0, "console": ["SEVERE"],
     });
     assert_eq!(seen, [expected.clone(), expected]);
     Ok(())

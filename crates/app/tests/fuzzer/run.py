@@ -25,10 +25,27 @@ LEFT_OUT = [
     "connect_webdriver",
 ]
 
+# An event stream is read until the timeout of its request.
+STREAM_SECONDS = 10
+
 CHECKS = os.environ.get("CASEMENT_FUZZER_CHECKS", ",".join([
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
     "response_schema_conformance", "negative_data_rejection", "valid_request_acceptance", "unsupported_method",
 ]))
+
+
+def is_stream(operation):
+    return any("text/event-stream" in answer.get("content", {}) for answer in operation["responses"].values())
+
+
+def configuration(document):
+    """Returns the configuration of the fuzzer: the timeouts of event streams."""
+    operations = [operation for path in document["paths"].values() for operation in path.values()
+                  if isinstance(operation, dict) and "operationId" in operation]
+    return "".join(
+        f'[[operations]]\ninclude-operation-id = "{operation["operationId"]}"\nrequest-timeout = {STREAM_SECONDS}\n'
+        for operation in operations if is_stream(operation)
+    )
 
 
 def fuzz(phase, examples, hooks):
@@ -53,4 +70,5 @@ with urllib.request.urlopen(f"{URL}/openapi.json") as response:
     document = json.load(response)
 openapi_spec_validator.validate(document)
 pathlib.Path("openapi.json").write_text(json.dumps(document))
+pathlib.Path("schemathesis.toml").write_text(configuration(document))
 fuzz("coverage", 100, sys.argv[1])

@@ -13,8 +13,16 @@ address, pages = sys.argv[1:]
 warnings.simplefilter("ignore")
 options = webdriver.ChromeOptions()
 options.add_argument("--headless=new")
+options.page_load_strategy = "eager"
+options.unhandled_prompt_behavior = "accept"
+options.accept_insecure_certs = True
+options.timeouts = {"script": 40_000}
+options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
 driver = webdriver.Remote(address, options=options)
-saw = {"browser": driver.capabilities["browserName"]}
+saw = {name: driver.capabilities[name] for name in [
+    "browserName", "pageLoadStrategy", "unhandledPromptBehavior", "acceptInsecureCerts",
+]}
+saw["timeout"] = driver.timeouts.script
 try:
     driver.get(pages + "/form")
     driver.find_element(By.ID, "name").send_keys("Ada")
@@ -23,6 +31,12 @@ try:
     saw["title"] = driver.title
     saw["said"] = driver.find_element(By.ID, "said").text
     saw["seen"] = driver.execute_script("return window.seen")
+    driver.execute_script("console.error('plain words'); setTimeout(() => { alert('?'); document.title = 'Answered' })")
+    WebDriverWait(driver, 60).until(lambda d: d.title == "Answered")
+    # A remote driver of Python has no method for the logs that those of other languages read.
+    driver.command_executor.add_command("logs", "POST", "/session/$sessionId/se/log")
+    logs = driver.execute("logs", {"type": "browser"})["value"]
+    saw["console"] = [entry["level"] for entry in logs if "plain words" in entry["message"]]
     driver.add_cookie({"name": "plain", "value": "1"})
     saw["cookies"] = [cookie["name"] for cookie in driver.get_cookies()]
     try:

@@ -130,7 +130,7 @@ impl ProfileStates {
         let profile = profile.map(|profile| LoadedProfile { save_changes: false, ..profile });
         let viewport = Viewport { width: 800, height: 600, ..Viewport::default() };
         let shape = Shape { headless: true, viewport, profile, ..Shape::default() };
-        self.0.engine.start(&Launch { id, shape, abandoned_after_seconds: ABANDONED_SECONDS }).await?;
+        self.0.engine.start(&Launch::new(id, shape, ABANDONED_SECONDS)).await?;
         Ok(browser)
     }
 

@@ -88,7 +88,7 @@ pub(crate) fn new_id() -> BrowserId {
 }
 
 pub(crate) fn launch(shape: Shape) -> Launch {
-    Launch { id: new_id(), shape, abandoned_after_seconds: 300 }
+    Launch::new(new_id(), shape, 300)
 }
 
 pub(crate) fn headless() -> Shape {

@@ -1,6 +1,7 @@
 //! The ports of browsers.
 
 use async_trait::async_trait;
+use serde_json::{Map, Value};
 
 use super::{Browser, Location, Region, Shape, StartUrl, Viewport};
 use crate::ids::{BrowserId, NodeId};
@@ -15,6 +16,17 @@ pub struct Launch {
     pub shape: Shape,
     /// The time in seconds without contact to a server after which the sandbox ends itself.
     pub abandoned_after_seconds: u32,
+    /// The W3C capabilities that a WebDriver client requests. They matter to an engine whose browser has its WebDriver
+    /// session from the start; other browsers get theirs when the client's session is bound to them.
+    pub capabilities: Map<String, Value>,
+}
+
+impl Launch {
+    /// Returns the launch of a browser without requested capabilities.
+    #[must_use]
+    pub fn new(id: BrowserId, shape: Shape, abandoned_after_seconds: u32) -> Self {
+        Self { id, shape, abandoned_after_seconds, capabilities: Map::new() }
+    }
 }
 
 /// The hand-out of a browser to a caller.

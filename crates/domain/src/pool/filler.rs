@@ -279,11 +279,7 @@ impl PoolFiller {
                 Err(error) => return Err(error),
             }
             self.starting().insert(browser.id);
-            round.launches.push(Launch {
-                id: browser.id,
-                shape: browser.shape,
-                abandoned_after_seconds: pool.config.timeout_seconds,
-            });
+            round.launches.push(Launch::new(browser.id, browser.shape, pool.config.timeout_seconds));
         }
         Ok(())
     }

@@ -127,6 +127,8 @@ pub struct SessionRequest {
     pub extensions: Vec<Reference>,
     /// The id of an invocation of the project that has not ended. Default: none.
     pub invocation: Option<String>,
+    /// The W3C capabilities of a WebDriver client, by name; at most [`MAX_CAPABILITIES`] bytes of JSON. Default: none.
+    pub capabilities: Map<String, Value>,
 }
 
 /// The checked request for a session.
@@ -160,6 +162,8 @@ pub struct NewSession {
     pub invocation: Option<InvocationId>,
     /// Whether a login runs in the session.
     pub for_login: bool,
+    /// The W3C capabilities of a WebDriver client.
+    pub capabilities: Map<String, Value>,
 }
 
 /// The error of checking a request.
@@ -175,6 +179,8 @@ pub enum Refusal {
 
 /// The shortest idle timeout of a session or pool, in seconds.
 pub const MIN_TIMEOUT_SECONDS: u32 = 10;
+/// The maximum size of the W3C capabilities of a WebDriver client, in bytes of JSON.
+pub const MAX_CAPABILITIES: usize = 4_096;
 /// The longest idle timeout of a session or pool, in seconds: three days.
 pub const MAX_TIMEOUT_SECONDS: u32 = 259_200;
 
@@ -253,6 +259,15 @@ pub(crate) fn no_invocation() -> InvalidValue {
     InvalidValue::new(FieldCode::ReferenceNotFound, "names no invocation of the project that has not ended")
 }
 
+/// Checks the size of W3C capabilities.
+fn bounded(capabilities: &Map<String, Value>) -> Result<(), InvalidValue> {
+    let bytes: usize = capabilities.iter().map(|(name, value)| name.len() + value.to_string().len()).sum();
+    if bytes <= MAX_CAPABILITIES {
+        return Ok(());
+    }
+    Err(InvalidValue::new(FieldCode::TooLong, format!("must have at most {MAX_CAPABILITIES} bytes of JSON")))
+}
+
 impl SessionRequest {
     /// Checks the request.
     ///
@@ -285,6 +300,7 @@ impl SessionRequest {
         let invocation = fields.take_optional("invocation_id", self.invocation, |text| {
             text.parse::<InvocationId>().map_err(|_| no_invocation())
         });
+        fields.take("capabilities", bounded(&self.capabilities));
         fields.finish()?;
         supported(self.gpu, &[])?;
         check_fields(&engine, &common)?;
@@ -315,6 +331,7 @@ impl SessionRequest {
             telemetry: capture,
             invocation,
             for_login: false,
+            capabilities: self.capabilities,
         })
     }
 }

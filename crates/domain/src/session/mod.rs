@@ -9,7 +9,7 @@ mod transitions;
 
 pub use crate::not_supported::NotSupported;
 pub use activity::{Activity, ActivityGuard};
-pub use input::{MAX_TIMEOUT_SECONDS, MIN_TIMEOUT_SECONDS};
+pub use input::{MAX_CAPABILITIES, MAX_TIMEOUT_SECONDS, MIN_TIMEOUT_SECONDS};
 pub use input::{
     NewSession, Refusal, SessionRequest, SessionUpdate, SessionUpdateRequest, Tags, ViewportRequest, shape,
     timeout_seconds,

@@ -40,7 +40,7 @@ fn is_warming(world: &mut World) {
 }
 
 fn launch() -> Launch {
-    Launch { id: browser_id(1), shape: pool(1).build().config.shape, abandoned_after_seconds: 600 }
+    Launch::new(browser_id(1), pool(1).build().config.shape, 600)
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use casement_domain::{
     reference::Reference,
     session::{Refusal, SessionRequest, ViewportRequest},
 };
+use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 
@@ -39,6 +40,8 @@ pub(crate) struct BrowserOptions {
     pub(crate) name: Option<String>,
     pub(crate) start_url: Option<String>,
     pub(crate) tags: Option<BTreeMap<String, String>>,
+    /// The W3C capabilities of a WebDriver client, which an engine of a WebDriver server uses at the start.
+    pub(crate) capabilities: Map<String, Value>,
 }
 
 /// How the browser is had.
@@ -86,6 +89,7 @@ impl BrowserOptions {
             name: self.name,
             start_url: self.start_url,
             tags: self.tags,
+            capabilities: self.capabilities,
             ..SessionRequest::default()
         };
         request.clone().parse(engines).map_err(|refusal| match refusal {

@@ -85,6 +85,8 @@ pub struct RemoteSessionInfo {
     pub id: String,
     /// The capabilities that the server answered when the session was started. They contain addresses of the server.
     pub capabilities: Map<String, Value>,
+    /// The capabilities with which it was started for a client. The server need not answer them.
+    pub requested: Map<String, Value>,
 }
 
 impl fmt::Debug for RemoteSessionInfo {

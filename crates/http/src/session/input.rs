@@ -276,6 +276,7 @@ impl CreateBrowser {
             network: self.network.map(Into::into),
             extensions: self.extensions.unwrap_or_default().into_iter().map(Into::into).collect(),
             invocation: self.invocation_id,
+            capabilities: Map::new(),
         };
         checked(request, fields, |request| request.parse(engines))
     }

@@ -99,6 +99,7 @@ pub(super) fn read(body: &[u8]) -> Result<NewSession, ApiError> {
         new.take(name, value)?;
     }
     let body = json!({ "capabilities": { "alwaysMatch": new.left } }).to_string().into();
+    new.options.capabilities = new.left;
     Ok(NewSession { options: new.options, body, downloads: new.downloads })
 }
 
@@ -291,7 +292,9 @@ mod tests {
         assert_eq!((new.options.headless, new.options.profile.as_deref()), (Some(true), Some("work")));
         assert_eq!(new.options.viewport.and_then(|size| size.width), Some(800));
         let body: Value = serde_json::from_slice(&new.body).expect("JSON");
-        assert_eq!(body["capabilities"]["alwaysMatch"], json!({ "pageLoadStrategy": "eager", "webSocketUrl": true }));
+        let left = json!({ "pageLoadStrategy": "eager", "webSocketUrl": true });
+        assert_eq!(body["capabilities"]["alwaysMatch"], left);
+        assert_eq!(Value::Object(new.options.capabilities), left);
     }
 
     #[test]

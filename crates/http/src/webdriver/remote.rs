@@ -65,7 +65,7 @@ fn upstream_command(method: &Method, command: &str) -> Result<String, ClassicErr
         None if command.is_empty() => Ok(String::new()),
         None => Ok(format!("/{command}")),
         Some("file") if method == Method::POST => Ok("/se/file".to_owned()),
-        Some("files") => Ok("/se/files".to_owned()),
+        Some(command @ ("files" | "log" | "log/types")) => Ok(format!("/se/{command}")),
         // All others are addresses of the server.
         Some(_) => Err(ClassicError::UnknownCommand),
     }
@@ -219,12 +219,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_the_grids_own_commands_only_those_of_files_are_forwarded() {
+    fn of_the_commands_of_selenium_only_those_of_files_and_logs_are_forwarded() {
         let of = |method: Method, command| upstream_command(&method, command).ok();
         assert_eq!(of(Method::POST, "se/file").as_deref(), Some("/se/file"));
         assert_eq!(of(Method::POST, "file").as_deref(), Some("/se/file"));
         assert_eq!(of(Method::DELETE, "se/files").as_deref(), Some("/se/files"));
         assert_eq!(of(Method::GET, "element/1/text").as_deref(), Some("/element/1/text"));
+        assert_eq!(of(Method::POST, "se/log").as_deref(), Some("/se/log"));
+        assert_eq!(of(Method::GET, "se/log/types").as_deref(), Some("/se/log/types"));
         for closed in ["se/vnc", "se/cdp", "se/bidi", "se/", "se/files/x", "se/events"] {
             assert_eq!(of(Method::GET, closed), None, "{closed}");
         }

@@ -54,7 +54,10 @@ pub(super) fn compare(parameters: &Value, bidi: Bidi, session: &RemoteSessionInf
         merged.extend(alternative.as_object().cloned().unwrap_or_default());
         merged.remove("goog:chromeOptions");
         merged.retain(|_, value| !value.is_null());
-        match merged.iter().find(|(name, value)| !is_met(name, value, &session.capabilities)) {
+        let is_met = |name: &str, value: &Value| {
+            session.requested.get(name) == Some(value) || is_met(name, value, &session.capabilities)
+        };
+        match merged.iter().find(|(name, value)| !is_met(name, value)) {
             Some((name, _)) => {
                 first_difference.get_or_insert_with(|| name.clone());
             }
@@ -187,7 +190,9 @@ mod tests {
             "x:links": ["http://10.0.0.7/a", "b"],
         });
         let Value::Object(capabilities) = capabilities else { panic!("an object") };
-        RemoteSessionInfo { id: "abc".to_owned(), capabilities }
+        let requested = json!({ "goog:loggingPrefs": { "browser": "INFO" }, "browserVersion": "stable" });
+        let Value::Object(requested) = requested else { panic!("an object") };
+        RemoteSessionInfo { id: "abc".to_owned(), capabilities, requested }
     }
 
     fn compared(always: Value, first: Value) -> Result<Requested, String> {
@@ -209,6 +214,8 @@ mod tests {
         });
         let timeouts = Some(json!({ "script": 5 }));
         assert_eq!(compared(requested, json!([{}])), Ok(Requested { bidi: true, timeouts }));
+        let requested = json!({ "goog:loggingPrefs": { "browser": "INFO" }, "browserVersion": "stable" });
+        assert_eq!(compared(requested, json!([{}])), Ok(Requested::default()));
         let alternatives = json!([{ "browserName": "firefox" }, { "browserName": "chrome" }]);
         assert_eq!(compared(json!({}), alternatives), Ok(Requested::default()));
     }

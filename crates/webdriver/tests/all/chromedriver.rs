@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use casement_webdriver::{CheckStage, GridError};
 use pretty_assertions::assert_eq;
+use serde_json::Map;
 use tokio::time::sleep;
 
 use crate::programs::Chromedriver;
@@ -63,7 +64,9 @@ async fn a_start_that_is_given_up_leaves_no_session_on_a_chromedriver() {
     let server = Chromedriver::start().await;
     let engine = engine(config(&server.url));
     let shape = crate::support::shape();
-    tokio::time::timeout(Duration::from_millis(200), engine.start(browser(1), &shape)).await.expect_err("not yet");
+    tokio::time::timeout(Duration::from_millis(200), engine.start(browser(1), &shape, &Map::new()))
+        .await
+        .expect_err("not yet");
     // The browser is up after a while, and found after another one.
     sleep(Duration::from_secs(2)).await;
     eventually("the end of the session", Duration::from_secs(20), async || {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use casement_webdriver::{Credentials, GridError, WebDriverEngine};
 use http::Method;
 use pretty_assertions::assert_eq;
-use serde_json::json;
+use serde_json::{Map, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::fake::{Fake, Mistake};
@@ -54,7 +54,8 @@ async fn a_session_without_a_waiting_start_is_ended() {
     let (fake, engine) = fake().await;
     fake.once(Method::POST, "/session", Mistake::Slow(Duration::from_secs(20)));
     let shape = shape();
-    let start = engine.start(browser(1), &shape);
+    let requested = Map::new();
+    let start = engine.start(browser(1), &shape, &requested);
     timeout(Duration::from_millis(300), start).await.expect_err("it is still waiting");
     assert_eq!(fake.sessions().len(), 1);
     is_empty(&fake, &engine).await;

@@ -7,6 +7,7 @@ use casement_domain::browser::{Shape, Viewport};
 use casement_domain::engine::EngineName;
 use casement_domain::ids::BrowserId;
 use casement_webdriver::{GridError, RemoteSession, SessionLost, WebDriverConfig, WebDriverEngine};
+use serde_json::Map;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -37,11 +38,11 @@ pub(crate) fn shape() -> Shape {
 }
 
 pub(crate) async fn started(engine: &WebDriverEngine, number: u128) -> RemoteSession {
-    engine.start(browser(number), &shape()).await.expect("a session")
+    engine.start(browser(number), &shape(), &Map::new()).await.expect("a session")
 }
 
 pub(crate) async fn start_error(engine: &WebDriverEngine, number: u128) -> GridError {
-    engine.start(browser(number), &shape()).await.expect_err("no session")
+    engine.start(browser(number), &shape(), &Map::new()).await.expect_err("no session")
 }
 
 /// Waits until a condition is true, for at most `within`.

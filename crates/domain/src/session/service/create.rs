@@ -163,7 +163,8 @@ impl Sessions {
         }
         let id = BrowserId::mint(self.deps.ids.as_ref());
         let started = async {
-            let launch = Launch { id, shape: request.shape.clone(), abandoned_after_seconds: request.timeout_seconds };
+            let launch = Launch::new(id, request.shape.clone(), request.timeout_seconds);
+            let launch = Launch { capabilities: request.capabilities.clone(), ..launch };
             if request.shape.directs_traffic() {
                 self.deps.proxies.send(id, &request.shape).await.map_err(EngineError::from)?;
             }

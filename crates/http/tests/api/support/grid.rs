@@ -11,7 +11,7 @@ use casement_http::{
 use casement_test_support::websocket::{header, read_head};
 use futures_util::{SinkExt as _, StreamExt as _};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio_tungstenite::tungstenite::{
     Message,
@@ -180,6 +180,6 @@ impl BrowserConnector for FakeGrid {
 
     fn remote_session(&self) -> Option<Arc<RemoteSessionInfo>> {
         let Value::Object(capabilities) = grid_capabilities() else { return None };
-        Some(Arc::new(RemoteSessionInfo { id: GRID_SESSION.to_owned(), capabilities }))
+        Some(Arc::new(RemoteSessionInfo { id: GRID_SESSION.to_owned(), capabilities, requested: Map::new() }))
     }
 }
