@@ -11,7 +11,7 @@ use crate::client::{Client, first_answer};
 use crate::machine::quiet;
 use crate::relay::PathClient;
 use crate::samples::Samples;
-use crate::table::{Row, Table, ms};
+use crate::table::{Limit, Row, Table, ms};
 
 const POOL: &str = "bench";
 /// The size of the pool, and the number of sessions that are measured in each round.
@@ -63,7 +63,8 @@ fn starts(grid: &Grid, server: &Server, table: &mut Table) -> anyhow::Result<()>
             format!("acquire from a warm pool on a Grid, first answer of the page, p50 of {}", ours.count()),
             ms(warm),
         )
-        .against(format!("POST /session of the Grid alone, {}", ms(cold)), warm / cold),
+        .against(format!("POST /session of the Grid alone, {}", ms(cold)), warm / cold)
+        .target("≤ 20 ms", warm, Limit::Most(20.0)),
     );
     Ok(())
 }
@@ -87,7 +88,8 @@ fn round_trips(grid: &Grid, server: &Server, table: &mut Table) -> anyhow::Resul
     let (ours, theirs) = (through.p50(), without.p50());
     table.add(
         Row::new(format!("CDP round trip to the page of a Grid, p50 of {ROUND_TRIPS}"), ms(ours))
-            .against(format!("se:cdp of the Grid alone, {}", ms(theirs)), ours / theirs),
+            .against(format!("se:cdp of the Grid alone, {}", ms(theirs)), ours / theirs)
+            .target("≤ ×1.10", ours / theirs, Limit::Most(1.10)),
     );
     let (ours, theirs) = (through.p99(), without.p99());
     table.add(Row::new("the same, p99", ms(ours)).against(format!("alone, {}", ms(theirs)), ours / theirs));

@@ -160,6 +160,37 @@ fn a_selenium_test_of_a_grid_passes_with_another_url() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_login_moves_between_a_grid_and_local_browsers_by_its_profile() -> anyhow::Result<()> {
+    let (grid, pages) = (Grid::start(locked())?, Pages::start()?);
+    pages.put("/login", "<!doctype html><title>Login</title>");
+    let mut options = of_grid(&grid);
+    options.flags.retain(|flag| flag != "--no-local-engine");
+    options.flags.extend(["--egress-allow".to_owned(), pages.allow()]);
+    let server = Server::start(options)?;
+    server.post("/profiles", &json!({ "name": "moves" }))?.expect(201)?;
+
+    let mut expected = json!([]);
+    for (round, engine) in ["grid", "local", "grid", "grid", "local"].into_iter().enumerate() {
+        let profile = json!({ "name": "moves", "save_changes": true });
+        let body = json!({ "headless": true, "timeout_seconds": 600, "engine": engine, "profile": profile });
+        let session = server.create(&body)?;
+        let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+        let page = client.page()?;
+        client.open(&page, &pages.url("/login"))?;
+        let look = "[document.cookie, localStorage.who]";
+        let seen = client.evaluate(&page, look)?;
+        if round > 0 {
+            assert_eq!(seen, expected, "round {round}, on {engine}");
+        }
+        let change = format!("(document.cookie = 'who={round}; max-age=9999', localStorage.who = '{round}', {look})");
+        expected = client.evaluate(&page, &change)?;
+        drop(client);
+        server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn an_operation_that_the_engine_lacks_is_refused_with_its_name() -> anyhow::Result<()> {
     let grid = Grid::start(GridOptions { nodes: 1, ..GridOptions::default() })?;
     let server = Server::start(of_grid(&grid))?;

@@ -17,6 +17,7 @@ OF_THE_SERVER = {
 # Beginnings of messages that depend on time, on what the browser has, or on another field.
 OF_ALL_OPERATIONS = (
     "since: must be at most",
+    "engine: must be one of",
     "location.",
     "network.private_hosts.",
     "network.allowed_hosts.",
