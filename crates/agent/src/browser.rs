@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::cdp::{Cdp, CdpError, Endpoint, Notice, text};
 use crate::flags::WINDOW_FRAME;
+use crate::own_page;
 use casement_agent_protocol::Viewport;
 
 pub(crate) use reopen::{OpenTabs, RESTART_PAGE};
@@ -451,6 +452,11 @@ fn remaining(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
+/// Returns whether a target is a page, and not one that the agent has opened for itself.
+pub(crate) fn is_page_of_caller(info: &Value) -> bool {
+    info["type"] == "page" && !own_page::is(text(&info["url"]))
+}
+
 async fn handle_notices(browser: std::sync::Weak<Browser>, mut notices: mpsc::Receiver<Notice>) {
     while let Some(notice) = notices.recv().await {
         let Some(browser) = browser.upgrade() else { return };
@@ -462,7 +468,7 @@ async fn handle_notices(browser: std::sync::Weak<Browser>, mut notices: mpsc::Re
                     *page = None;
                 }
             }
-            "Target.targetCreated" if notice.params["targetInfo"]["type"] == "page" => {
+            "Target.targetCreated" if is_page_of_caller(&notice.params["targetInfo"]) => {
                 if let Some(target) = notice.params["targetInfo"]["targetId"].as_str().map(str::to_owned) {
                     // In a task of its own, because a slow page must not delay other notices.
                     tokio::spawn(async move { browser.page_opened(target).await });

@@ -1,9 +1,9 @@
 //! One HTTP request through the browser's network stack, with its cookies, its proxy and its TLS.
 //!
-//! A hidden page navigates to the URL, and the debugging protocol pauses its request twice: before it is sent, to set
+//! A hidden page, or one in the background of a remote browser, navigates to the URL, and the debugging protocol pauses its request twice: before it is sent, to set
 //! the method, the headers and the body, and when the response arrives, to read it instead of the page. Therefore no
 //! page shows the response, the same-origin policy does not apply, a redirect is an ordinary response, and nothing is
-//! downloaded. The page closes with its debugging connection.
+//! downloaded. The page closes after its response.
 
 use std::io;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::browser_handle::BrowserHandle;
 use crate::cdp::{Cdp, CdpError, Endpoint, Notice, text};
 use crate::egress::{FailedTunnels, Fault, PROXY_STATUS};
+use crate::own_page;
 use crate::reply::{self, Answer, Refusal, line, read_within};
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::curl::{CurlHead, CurlRequest, REQUEST, Upstream};
@@ -82,7 +83,9 @@ impl Curl {
 
 /// The hidden page of one request.
 struct Page {
-    cdp: Cdp,
+    cdp: Arc<Cdp>,
+    /// A hidden page closes with its connection, any other one with this value.
+    _tab: Option<Tab>,
     notices: Receiver<Notice>,
     session: String,
     /// The id of the paused response.
@@ -92,13 +95,31 @@ struct Page {
     _slot: OwnedSemaphorePermit,
 }
 
+/// A page that is closed when this value is dropped.
+struct Tab {
+    cdp: Arc<Cdp>,
+    target: String,
+}
+
+impl Drop for Tab {
+    fn drop(&mut self) {
+        let (cdp, target) = (Arc::clone(&self.cdp), std::mem::take(&mut self.target));
+        tokio::spawn(async move {
+            // A page that cannot be closed is gone, or its browser is.
+            drop(cdp.call(None, "Target.closeTarget", json!({ "targetId": target }), STEP_TIMEOUT).await);
+        });
+    }
+}
+
 impl Page {
     async fn open(endpoint: &Endpoint, slot: OwnedSemaphorePermit) -> Result<Self, Refusal> {
         let (cdp, notices) = Cdp::connect(endpoint).await?;
-        let new = json!({ "url": "about:blank", "hidden": true, "background": true });
-        let target = cdp.call(None, "Target.createTarget", new, STEP_TIMEOUT).await?;
-        let session = cdp.attach(text(&target["targetId"]), STEP_TIMEOUT).await?;
-        let page = Self { cdp, notices, session, paused_id: None, body: None, _slot: slot };
+        let cdp = Arc::new(cdp);
+        let created = cdp.call(None, "Target.createTarget", own_page::hidden(endpoint), STEP_TIMEOUT).await?;
+        let target = text(&created["targetId"]).to_owned();
+        let tab = endpoint.is_remote().then(|| Tab { cdp: Arc::clone(&cdp), target: target.clone() });
+        let session = cdp.attach(&target, STEP_TIMEOUT).await?;
+        let page = Self { cdp, _tab: tab, notices, session, paused_id: None, body: None, _slot: slot };
         page.call("Network.enable", json!({})).await?;
         // Neither a service worker nor the cache may answer.
         page.call("Network.setBypassServiceWorker", json!({ "bypass": true })).await?;

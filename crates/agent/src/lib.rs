@@ -24,6 +24,7 @@ mod forward;
 mod fs;
 mod login_page;
 mod memory;
+mod own_page;
 mod picture;
 mod priority;
 mod process;

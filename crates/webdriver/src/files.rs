@@ -1,13 +1,12 @@
-//! The files of a session: what the browser downloads, and what it may upload.
+//! The files that the browser of a session downloads.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::client::{Ask, MAX_ANSWER};
 use crate::engine::WebDriverEngine;
@@ -27,6 +26,8 @@ pub struct Download {
     pub name: String,
     /// The size in bytes, if the server says it.
     pub bytes: Option<u64>,
+    /// When it was last changed, in milliseconds since 1970, if the server says it.
+    pub modified_at_ms: Option<u64>,
 }
 
 impl WebDriverEngine {
@@ -42,12 +43,16 @@ impl WebDriverEngine {
         let nonsense = || GridError::nonsense("a list of downloads has no names");
         let names = answer.get("names").and_then(Value::as_array).ok_or_else(nonsense)?;
         let files = answer.get("files").and_then(Value::as_array);
-        let size = |name: &str| {
-            let mut files = files.into_iter().flatten();
-            files.find(|file| file.get("name").and_then(Value::as_str) == Some(name))?.get("size")?.as_u64()
-        };
+        let described: HashMap<&str, &Value> =
+            files.into_iter().flatten().filter_map(|file| Some((file.get("name")?.as_str()?, file))).collect();
+        let number = |name: &str, member: &str| described.get(name)?.get(member)?.as_u64();
         let names = names.iter().filter_map(Value::as_str).take(MAX_NAMES);
-        Ok(names.map(|name| Download { name: name.to_owned(), bytes: size(name) }).collect())
+        let downloads = names.map(|name| Download {
+            name: name.to_owned(),
+            bytes: number(name, "size"),
+            modified_at_ms: number(name, "lastModifiedTime"),
+        });
+        Ok(downloads.collect())
     }
 
     /// Reads a file of at most `max` bytes that the browser has downloaded.
@@ -71,30 +76,6 @@ impl WebDriverEngine {
         }
         let error = self.client.parse(status, &body).err();
         Err(error.unwrap_or_else(|| GridError::nonsense(format!("{} to a download", status.as_u16()))))
-    }
-
-    /// Deletes all files that the browser has downloaded.
-    ///
-    /// # Errors
-    /// [`GridError::Unsupported`] if the node does not hand out downloads, or any other error.
-    pub async fn delete_downloads(&self, session: &RemoteSession) -> Result<(), GridError> {
-        self.client.command(Method::DELETE, &files(session)?).await.map(drop)
-    }
-
-    /// Puts a ZIP archive with one file on the node, and returns the path of the unpacked file there, for example for
-    /// an input of files.
-    ///
-    /// # Errors
-    /// [`GridError::Nonsense`] if the server answers no path, or any other error.
-    pub async fn upload(&self, session: &RemoteSession, zip: &[u8]) -> Result<String, GridError> {
-        let path = format!("/session/{}/se/file", session.id);
-        let body = json!({ "file": STANDARD.encode(zip) });
-        let within = self.client.command_timeout() + TRANSFER;
-        let ask = Ask { method: Method::POST, path: &path, body: Some(&body), within, max: MAX_LIST };
-        match self.client.call(ask).await? {
-            Value::String(path) => Ok(path),
-            _ => Err(GridError::nonsense("an upload has no path")),
-        }
     }
 }
 

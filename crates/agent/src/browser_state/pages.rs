@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cdp::{Cdp, CdpError, Endpoint, Notice, text};
+use crate::own_page;
 
 /// The timeout of a call, and of a script.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,6 +40,8 @@ pub(super) struct Document<'a> {
 #[derive(Debug)]
 pub(super) struct Pages {
     pub(super) cdp: Arc<Cdp>,
+    /// The parameters of a hidden page.
+    hidden: Value,
     /// The URL of the expected document of each session.
     expected: Arc<Mutex<HashMap<String, String>>>,
     /// The targets of the open pages.
@@ -52,13 +55,13 @@ impl Pages {
         let (cdp, notices) = Cdp::connect_within(endpoint, CALL_TIMEOUT).await?;
         let (cdp, expected) = (Arc::new(cdp), Arc::default());
         let answers = tokio::spawn(answer(Arc::downgrade(&cdp), Arc::clone(&expected), notices));
-        Ok(Self { cdp, expected, open: Mutex::default(), _answers: AbortOnDropHandle::new(answers) })
+        let (hidden, answers) = (own_page::hidden(endpoint), AbortOnDropHandle::new(answers));
+        Ok(Self { cdp, hidden, expected, open: Mutex::default(), _answers: answers })
     }
 
     /// Opens a page that is not visible, whose requests all come to the agent.
     pub(super) async fn open_hidden(&self) -> Result<Page, CdpError> {
-        // Browsers that have no hidden pages open one in the background.
-        let page = self.open(json!({ "url": "about:blank", "hidden": true, "background": true })).await?;
+        let page = self.open(self.hidden.clone()).await?;
         let session = Some(page.session.as_str());
         // The service worker of a site would answer before the agent.
         let network = json!({ "maxTotalBufferSize": 0, "maxResourceBufferSize": 0, "maxPostDataSize": 0 });
@@ -71,7 +74,7 @@ impl Pages {
 
     /// Opens an ordinary page in the background.
     pub(super) async fn open_tab(&self) -> Result<Page, CdpError> {
-        self.open(json!({ "url": "about:blank", "background": true })).await
+        self.open(own_page::visible()).await
     }
 
     async fn open(&self, parameters: Value) -> Result<Page, CdpError> {

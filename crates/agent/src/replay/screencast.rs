@@ -12,6 +12,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::matroska;
+use crate::browser::is_page_of_caller;
 use crate::browser_handle::BrowserHandle;
 use crate::cdp::{Cdp, CdpError, Notice};
 
@@ -101,7 +102,7 @@ impl Screencast {
                 self.unacknowledged = Some(notice.params["sessionId"].clone());
             }
             // A new page comes to the front.
-            "Target.targetCreated" if notice.params["targetInfo"]["type"] == "page" => self.follow_front().await?,
+            "Target.targetCreated" if is_page_of_caller(&notice.params["targetInfo"]) => self.follow_front().await?,
             "Target.targetDestroyed" if current.is_some_and(|c| notice.params["targetId"] == c.target.as_str()) => {
                 self.current = None;
                 self.follow_front().await?;

@@ -1,5 +1,7 @@
 //! The files of browsers: those of sandboxes, and the downloads of browsers of WebDriver servers.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use casement_chromium::Engine;
@@ -83,7 +85,7 @@ fn file(download: Download) -> Entry {
         name: download.name,
         mode: FILE,
         size_bytes: download.bytes.unwrap_or_default(),
-        modified_at: OffsetDateTime::UNIX_EPOCH,
+        modified_at: OffsetDateTime::UNIX_EPOCH + Duration::from_millis(download.modified_at_ms.unwrap_or_default()),
     }
 }
 

@@ -169,11 +169,14 @@ fn a_login_moves_between_a_grid_and_local_browsers_by_its_profile() -> anyhow::R
     let server = Server::start(options)?;
     server.post("/profiles", &json!({ "name": "moves" }))?.expect(201)?;
 
-    let mut expected = json!([]);
+    let (mut expected, mut used) = (json!([]), Value::Null);
     for (round, engine) in ["grid", "local", "grid", "grid", "local"].into_iter().enumerate() {
         let profile = json!({ "name": "moves", "save_changes": true });
         let body = json!({ "headless": true, "timeout_seconds": 600, "engine": engine, "profile": profile });
         let session = server.create(&body)?;
+        let last_used = server.get("/profiles/moves")?.expect(200)?.json()?["last_used_at"].take();
+        ensure!(last_used.is_string() && last_used != used, "round {round}: used {last_used}, before {used}");
+        used = last_used;
         let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
         let page = client.page()?;
         client.open(&page, &pages.url("/login"))?;

@@ -60,6 +60,9 @@ impl ProfileStates {
     /// [`EngineError::Profile`] if the version cannot be loaded; [`OperationError::TooLarge`] if its cookies exceed the
     /// limits of a state; the error of the engine.
     pub async fn load(&self, profile: LoadedProfile) -> Result<Arc<StateReading>, OperationError> {
+        if let Some(source) = self.0.engine.0.profiles.get() {
+            source.used(&profile).await?;
+        }
         let Some(version) = profile.version else { return Ok(Arc::default()) };
         let entry = self.0.cache.lock().entry((profile.id, version));
         let loaded = entry.get_or_try_init(|| async {

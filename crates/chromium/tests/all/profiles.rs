@@ -43,6 +43,10 @@ impl ProfileSource for Source {
             Self::Gone => Err(OperationError::Missing("the profile is no longer stored".to_owned())),
         }
     }
+
+    async fn used(&self, _: &LoadedProfile) -> Result<(), OperationError> {
+        Ok(())
+    }
 }
 
 fn pieces(bytes: &[u8]) -> ByteStream {

@@ -249,13 +249,10 @@ fn of_webdriver(capability: Capability) -> Support {
     let partial = |note: &'static str| Support::Partial(note.into());
     let none = |why: &'static str| Support::None(why.into());
     match capability {
-        Capability::Pools
-        | Capability::Cdp
-        | Capability::Bidi
-        | Capability::WebDriver
-        | Capability::Headless
-        | Capability::Curl
-        | Capability::Telemetry => Support::Full,
+        Capability::Pools | Capability::Bidi | Capability::WebDriver | Capability::Headless => Support::Full,
+        Capability::Cdp => partial("at the address of the browser; pages have no addresses of their own"),
+        Capability::Curl => partial("in a tab in the background, which other clients of the browser see"),
+        Capability::Telemetry => partial("without what happens while this server does not run"),
         Capability::Viewport => partial("the size of the page; there is no refresh rate"),
         Capability::Screenshots => partial("of the page, without the window's frame"),
         Capability::MouseAndKeyboard => {

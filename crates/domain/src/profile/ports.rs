@@ -144,6 +144,12 @@ pub trait ProfileSource: Send + Sync {
     /// be read. A cut or altered archive ends the stream with an error, before the browser may be used: the start then
     /// fails with [`EngineError::Profile`](crate::browser::EngineError::Profile).
     async fn archive(&self, profile: &LoadedProfile) -> Result<Option<ByteStream>, OperationError>;
+
+    /// Notes the use of a profile whose archive is not read again.
+    ///
+    /// # Errors
+    /// [`OperationError`] if it cannot be stored.
+    async fn used(&self, profile: &LoadedProfile) -> Result<(), OperationError>;
 }
 
 /// The port that captures user data from browsers and loads it into running browsers. A starting browser reads it from

@@ -141,10 +141,14 @@ pub(super) fn not_stored() -> OperationError {
 #[async_trait]
 impl ProfileSource for ProfileVersions {
     async fn archive(&self, profile: &LoadedProfile) -> Result<Option<ByteStream>, OperationError> {
-        let noted = self.rows.used(profile.id, self.clock.now()).await;
-        noted.map_err(|error| unreadable(&error.into()))?;
+        self.used(profile).await?;
         let Some(version) = profile.version else { return Ok(None) };
         let opened = self.open(profile.id, version).await.map_err(|error| unreadable(&error))?;
         opened.map(Some).ok_or_else(not_stored)
+    }
+
+    async fn used(&self, profile: &LoadedProfile) -> Result<(), OperationError> {
+        let noted = self.rows.used(profile.id, self.clock.now()).await;
+        noted.map_err(|error| unreadable(&error.into()))
     }
 }

@@ -92,7 +92,9 @@ fn reason(end: Option<CloseReason>) -> &'static str {
     match end {
         None | Some(CloseReason::Normal) => "client_close",
         Some(CloseReason::BrowserRestarted) => "upstream_changed",
-        Some(CloseReason::Crashed | CloseReason::Oom | CloseReason::BrowserHung) => "upstream_error",
+        Some(CloseReason::Crashed | CloseReason::Oom | CloseReason::BrowserHung | CloseReason::EngineLost) => {
+            "upstream_error"
+        }
         Some(_) => "context_cancelled",
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use casement_agent_protocol::telemetry::Category;
 
 use super::{Capture, PendingQuery};
+use crate::own_page;
 use crate::telemetry::categories::CapturedCategories;
 use crate::telemetry::event::Event;
 use crate::telemetry::interaction_script::{BINDING, SCRIPT, STOP, WORLD};
@@ -162,7 +163,7 @@ impl Capture {
     pub(super) fn attached(&mut self, parent: Option<&str>, params: &RawValue) {
         let Some(attached) = self.read::<Attached>(params) else { return };
         let Attached { session_id: id, target_info: info, waiting_for_debugger: waiting } = attached;
-        let kind = Kind::of(&info.kind);
+        let kind = Kind::of(&info.kind).filter(|_| !own_page::is(&info.url));
         let is_new = !self.sessions.0.values().any(|one| one.target == info.target_id);
         let (Some(kind), true) = (kind, is_new && self.sessions.0.len() < MAX_SESSIONS) else {
             if waiting {
