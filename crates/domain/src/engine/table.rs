@@ -39,7 +39,7 @@ mod tests {
     fn the_table_has_a_row_for_every_capability() {
         let table = table();
         assert_eq!(table.lines().count(), Capability::ALL.len() + 2);
-        assert!(table.contains("| CDP (`cdp`) | yes | yes |"), "{table}");
+        assert!(table.contains("| WebDriver BiDi (`bidi`) | yes | yes |"), "{table}");
         assert!(table.contains("| processes (`processes`) | yes | no: nothing runs beside the browser |"), "{table}");
     }
 }

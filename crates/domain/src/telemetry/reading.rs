@@ -141,7 +141,8 @@ impl EventsQuery {
 
 fn order(text: &str) -> Result<Order, InvalidValue> {
     match text {
-        "asc" => Ok(Order::Ascending),
+        // An empty parameter is an absent one.
+        "" | "asc" => Ok(Order::Ascending),
         "desc" => Ok(Order::Descending),
         _ => Err(InvalidValue::new(FieldCode::NotAllowed, "must be asc or desc")),
     }
@@ -229,6 +230,8 @@ mod tests {
         let span = parse(EventsQuery::default()).expect("a span");
         assert_eq!((span.limit, span.since, span.until), (20, Some(NOON - Duration::minutes(5)), None));
         assert_eq!(span.categories.len(), 10);
+        let empty = EventsQuery { order: Some(String::new()), ..EventsQuery::default() };
+        assert_eq!(parse(empty), Ok(span));
         let newest = EventsQuery { order: Some("desc".to_owned()), ..EventsQuery::default() };
         assert_eq!(parse(newest).expect("a span").since, None);
         let further = EventsQuery { since: Some(NOON), offset: Some(1), until: Some(NOON), ..EventsQuery::default() };
