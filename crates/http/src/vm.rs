@@ -106,7 +106,7 @@ impl ConnectionContext {
     }
 
     async fn relay(self, channel: Channel, path: String, client: &ClientHandshake) -> Answer {
-        let upstream = self.connector.dial(channel).await?;
+        let upstream = self.connector.dial_socket(channel).await?;
         let Self { end, files, observer, guard, .. } = self;
         let relay = Relay { channel, path, end, limits: Limits::default(), files: Some(files), observer, guard };
         Ok(relay.open(client, self.payload, upstream).await?)

@@ -40,12 +40,13 @@ const HANDSHAKE: [&str; 5] = [
     "sec-websocket-accept",
 ];
 
-/// The head of a request or of a response, and the bytes after it.
-struct Head {
+/// The head of a request or of a response.
+pub(crate) struct Head {
     first: First,
     handshake: Vec<(&'static str, HeaderValue)>,
     is_upgrade: bool,
-    rest: BytesMut,
+    /// The bytes after the head.
+    pub(crate) rest: BytesMut,
 }
 
 enum First {
@@ -54,7 +55,7 @@ enum First {
 }
 
 /// The reason why a connection is not carried.
-enum Refusal {
+pub(crate) enum Refusal {
     /// It is no request for a WebSocket at `/`.
     Forbidden,
     /// It is no HTTP, or too large or too slow.
@@ -141,7 +142,12 @@ impl WebDriverEngine {
         Ok(grid)
     }
 
-    async fn open_at_server(&self, request: &Head, session: &RemoteSession) -> Result<(GridStream, Head), Refusal> {
+    /// Opens the WebSocket at the server with the handshake of `request`. Returns the head of its response too.
+    pub(crate) async fn open_at_server(
+        &self,
+        request: &Head,
+        session: &RemoteSession,
+    ) -> Result<(GridStream, Head), Refusal> {
         let failed = |error: GridError| {
             tracing::info!(engine = %self.name(), browser = %session.browser, %error, "no CDP connection");
             Refusal::Server
@@ -207,7 +213,13 @@ impl Head {
         Self { first, handshake: handshake.collect(), is_upgrade, rest: BytesMut::new() }
     }
 
-    fn handshake(&self) -> impl Iterator<Item = (&str, &HeaderValue)> {
+    /// Returns the request for a WebSocket with these headers of the handshake.
+    pub(crate) fn websocket(handshake: Vec<(&'static str, HeaderValue)>) -> Self {
+        let first = First::Request { is_get_of_root: true };
+        Self { first, handshake, is_upgrade: true, rest: BytesMut::new() }
+    }
+
+    pub(crate) fn handshake(&self) -> impl Iterator<Item = (&str, &HeaderValue)> {
         self.handshake.iter().map(|(name, value)| (*name, value))
     }
 }

@@ -75,6 +75,8 @@ pub(crate) struct Live {
     pub(crate) is_ending: bool,
     /// Since when the server does not reach the node.
     pub(crate) node_away: Option<Instant>,
+    /// The CDP WebSocket that the first client uses.
+    pub(crate) ready_socket: Option<GridStream>,
 }
 
 impl State {
@@ -214,6 +216,7 @@ impl WebDriverEngine {
             is_checking: false,
             is_ending: false,
             node_away: None,
+            ready_socket: None,
             session: Arc::new(session),
         };
         self.state.lock().live.insert(live.session.browser, live);

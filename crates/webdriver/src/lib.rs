@@ -18,6 +18,7 @@ mod engine;
 mod error;
 mod files;
 mod listing;
+mod ready_socket;
 mod record;
 mod status;
 mod sweep;

@@ -72,6 +72,16 @@ impl BrowserConnector for RemoteDial {
         Ok(BrowserConnection::remote(stream, endpoint))
     }
 
+    async fn dial_socket(&self, channel: Channel) -> Result<BrowserConnection, ConnectorError> {
+        let RemoteBrowserSession { engine, session } = &self.0;
+        if channel == Channel::Cdp
+            && let Some(stream) = engine.take_ready_socket(session).await
+        {
+            return Ok(BrowserConnection::remote_websocket(stream));
+        }
+        self.dial(channel).await
+    }
+
     async fn cdp_path(&self) -> Result<String, ConnectorError> {
         Err(ConnectorError::Unavailable("the path of a remote browser is in its endpoint".into()))
     }

@@ -111,6 +111,7 @@ impl BrowserEngines {
         self.grids.remember(launch.id, remote.clone());
         match self.start_sandbox(launch, &remote, state.as_deref()).await {
             Ok(mut started) => {
+                tokio::spawn(async move { remote.engine.prepare_socket(&remote.session).await });
                 started.stages.insert(0, (format!("session of {name}"), took));
                 Ok(started)
             }

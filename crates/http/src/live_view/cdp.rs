@@ -64,7 +64,7 @@ impl Cdp {
     }
 
     async fn handshake(connector: &dyn BrowserConnector) -> Result<Self, ConnectError> {
-        let BrowserConnection { stream, endpoint } = connector.dial(Channel::Cdp).await?;
+        let BrowserConnection { stream, endpoint, .. } = connector.dial(Channel::Cdp).await?;
         let request = match endpoint {
             Some(endpoint) => request_to(&endpoint)?,
             None => format!("ws://{CDP_HOST}{}", connector.cdp_path().await?).into_client_request().map_err(refused)?,

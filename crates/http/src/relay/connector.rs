@@ -65,6 +65,15 @@ pub trait BrowserConnector: Send + Sync {
     /// [`ConnectorError`] if the session has ended or does not respond.
     async fn dial(&self, channel: Channel) -> Result<BrowserConnection, ConnectorError>;
 
+    /// Opens a connection for one WebSocket of [`Channel::Cdp`] or [`Channel::Bidi`]. It may be one whose handshake is
+    /// done. Default: a new connection.
+    ///
+    /// # Errors
+    /// As [`dial`](Self::dial).
+    async fn dial_socket(&self, channel: Channel) -> Result<BrowserConnection, ConnectorError> {
+        self.dial(channel).await
+    }
+
     /// Returns the path of the browser-wide DevTools endpoint, such as `/devtools/browser/…`. Not called for a remote
     /// browser, whose path is in the endpoint of its connection.
     ///
@@ -98,9 +107,11 @@ impl fmt::Debug for RemoteSessionInfo {
 
 /// A new connection to a browser.
 pub struct BrowserConnection {
-    /// The open stream, on which nothing was sent yet.
+    /// The open stream.
     pub stream: BrowserStream,
-    /// What requests on the stream must say; `None`: the browser is one of this program.
+    /// Whether the handshake of the WebSocket is done. Otherwise nothing was sent yet.
+    pub is_websocket: bool,
+    /// What requests on the stream must say; `None`: the browser is one of this program, or no request follows.
     pub endpoint: Option<RemoteEndpoint>,
 }
 
@@ -108,13 +119,19 @@ impl BrowserConnection {
     /// Uses a connection into a sandbox of this program.
     #[must_use]
     pub fn local(stream: std::net::TcpStream) -> Self {
-        Self { stream: BrowserStream::Sandbox(stream), endpoint: None }
+        Self { stream: BrowserStream::Sandbox(stream), is_websocket: false, endpoint: None }
     }
 
     /// Uses a connection to a WebDriver server.
     #[must_use]
     pub fn remote(stream: impl RemoteStream + 'static, endpoint: RemoteEndpoint) -> Self {
-        Self { stream: BrowserStream::Remote(Box::new(stream)), endpoint: Some(endpoint) }
+        Self { stream: BrowserStream::Remote(Box::new(stream)), is_websocket: false, endpoint: Some(endpoint) }
+    }
+
+    /// Uses a WebSocket to a WebDriver server, without extensions, on which no message has been sent yet.
+    #[must_use]
+    pub fn remote_websocket(stream: impl RemoteStream + 'static) -> Self {
+        Self { stream: BrowserStream::Remote(Box::new(stream)), is_websocket: true, endpoint: None }
     }
 }
 

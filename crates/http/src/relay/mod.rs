@@ -23,6 +23,7 @@ pub(crate) mod wire;
 use std::{any::Any, sync::Arc, time::Duration};
 
 use actix_web::{HttpResponse, web};
+use bytes::BytesMut;
 
 pub use self::{
     backlog::SendBacklog,
@@ -125,11 +126,14 @@ impl Relay {
         payload: web::Payload,
         connection: BrowserConnection,
     ) -> Result<HttpResponse, RelayError> {
-        let BrowserConnection { stream, endpoint } = connection;
+        let BrowserConnection { stream, is_websocket, endpoint } = connection;
+        let is_remote = matches!(stream, BrowserStream::Remote(_));
         let mut upstream = Upstream::adopt(stream)?;
         let target = Target::of(endpoint.as_ref(), self.channel, &self.path);
-        let from_upstream = upgrade_upstream(&mut upstream, &target).await?;
-        let is_remote = endpoint.is_some();
+        let from_upstream = match is_websocket {
+            true => BytesMut::new(),
+            false => upgrade_upstream(&mut upstream, &target).await?,
+        };
         let default_reason = self.channel.default_close_reason(is_remote);
         let counter = ByteCounter::open(self.channel.label(), client.backlog(), self.observer);
         let ending = Ending { session_end: self.end.boxed(), default_reason };

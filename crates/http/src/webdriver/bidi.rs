@@ -73,7 +73,7 @@ impl BidiRelay {
         payload: web::Payload,
         connection: BrowserConnection,
     ) -> Result<HttpResponse, RelayError> {
-        let BrowserConnection { stream, endpoint } = connection;
+        let BrowserConnection { stream, endpoint, .. } = connection;
         let channel = if self.remote.is_some() { Channel::Bidi } else { Channel::WebDriver };
         let mut upstream = Upstream::adopt(stream)?;
         let target = Target::of(endpoint.as_ref(), channel, "/session");

@@ -137,7 +137,7 @@ impl RemoteClassic<'_> {
 
     /// Sends a command to the server. `path` is below that of the session.
     async fn send(&self, method: &Method, path: &str, body: Bytes) -> Result<Response<Incoming>, ClassicError> {
-        let BrowserConnection { stream, endpoint } = self.connector.dial(Channel::WebDriver).await?;
+        let BrowserConnection { stream, endpoint, .. } = self.connector.dial(Channel::WebDriver).await?;
         let endpoint = endpoint.ok_or_else(|| ClassicError::Response("the connection is not to a server".into()))?;
         let base = endpoint.path.trim_end_matches('/');
         // No header of the client is forwarded: no token, no origin and no public host.

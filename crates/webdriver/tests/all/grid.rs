@@ -4,10 +4,13 @@ use std::collections::HashSet;
 use std::time::{Duration, UNIX_EPOCH};
 
 use casement_webdriver::{Channel, GridError};
+use futures_util::{SinkExt as _, StreamExt as _};
 use pretty_assertions::assert_eq;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::{Message, protocol::Role};
 
 use crate::programs::Grid;
 use crate::support::{Watch, browser, config, engine, start_error, started};
@@ -64,6 +67,27 @@ async fn downloads_are_listed_and_read() {
         assert!(matches!(error, GridError::Refused { .. }), "{missing}: {error}");
     }
     engine.end(&session).await.expect("ended");
+}
+
+#[tokio::test]
+async fn a_cdp_socket_is_ready_once_and_only_while_the_server_holds_it_open() {
+    let grid = Grid::start(1).await;
+    let engine = engine(config(&grid.url));
+    let session = started(&engine, 1).await;
+    assert!(engine.take_ready_socket(&session).await.is_none(), "nothing is opened without a reason");
+    engine.prepare_socket(&session).await;
+    let stream = engine.take_ready_socket(&session).await.expect("ready");
+    assert!(engine.take_ready_socket(&session).await.is_none(), "each client has its own");
+    let mut socket = WebSocketStream::from_raw_socket(stream, Role::Client, None).await;
+    let call = Message::text(json!({ "id": 7, "method": "Browser.getVersion" }).to_string());
+    socket.send(call).await.expect("sent");
+    let answer = socket.next().await.expect("an answer").expect("a message").into_text().expect("text");
+    assert!(answer.contains("\"id\":7") && answer.contains("\"product\""), "{answer}");
+
+    engine.prepare_socket(&session).await;
+    drop(grid);
+    sleep(Duration::from_secs(1)).await;
+    assert!(engine.take_ready_socket(&session).await.is_none(), "the server has closed it");
 }
 
 /// Sends a command of classic WebDriver as a relay does.
