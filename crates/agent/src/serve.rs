@@ -97,10 +97,8 @@ async fn serve_connection(caller: UnixStream, operations: Arc<Operations>) {
 
 impl Operations {
     async fn handle(&self, request: Request<Incoming>) -> Response<Body> {
-        self.contact.record_request();
-        let answer = self.route(request).await;
-        self.contact.record_request();
-        answer.unwrap_or_else(Refusal::into_response)
+        let _pending = self.contact.begin_request();
+        self.route(request).await.unwrap_or_else(Refusal::into_response)
     }
 
     async fn route(&self, request: Request<Incoming>) -> Answer {

@@ -1,4 +1,4 @@
-//! The contact with the server: its last request, its open event streams, and the idle timeout.
+//! The contact with the server: its requests, its open event streams, and the idle timeout.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,6 +15,7 @@ const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
 pub(crate) struct ServerContact {
     last_request: Mutex<Instant>,
     has_begun: AtomicBool,
+    pending_requests: AtomicUsize,
     event_streams: AtomicUsize,
     /// The number of readers that were sent the end of the browser.
     end_reports: AtomicUsize,
@@ -27,14 +28,21 @@ impl ServerContact {
         Self {
             last_request: Mutex::new(Instant::now()),
             has_begun: AtomicBool::new(false),
+            pending_requests: AtomicUsize::new(0),
             event_streams: AtomicUsize::new(0),
             end_reports: AtomicUsize::new(0),
             idle_timeout: watch::Sender::new(idle_timeout_seconds),
         }
     }
 
-    /// Records a request of a server.
-    pub(crate) fn record_request(&self) {
+    /// Counts a request of a server until the guard is dropped. The wait for a slow start is one request.
+    pub(crate) fn begin_request(self: &Arc<Self>) -> RequestGuard {
+        self.record_request();
+        self.pending_requests.fetch_add(1, Ordering::Relaxed);
+        RequestGuard(Arc::clone(self))
+    }
+
+    fn record_request(&self) {
         self.has_begun.store(true, Ordering::Relaxed);
         *self.last_request.lock() = Instant::now();
     }
@@ -68,7 +76,7 @@ impl ServerContact {
         }
     }
 
-    /// Returns when no server has sent a request for the idle timeout.
+    /// Returns when there was no request of a server for the idle timeout.
     pub(crate) async fn idle_timeout_expired(&self) {
         let mut limits = self.idle_timeout.subscribe();
         loop {
@@ -88,9 +96,22 @@ impl ServerContact {
         }
     }
 
-    /// Returns the time since the last request; `None` while an event stream is open.
+    /// Returns the time since the last request; `None` while one is pending or an event stream is open.
     fn idle_time(&self) -> Option<Duration> {
-        (self.event_streams.load(Ordering::Relaxed) == 0).then(|| self.last_request.lock().elapsed())
+        let is_none = |count: &AtomicUsize| count.load(Ordering::Relaxed) == 0;
+        let is_idle = is_none(&self.pending_requests) && is_none(&self.event_streams);
+        is_idle.then(|| self.last_request.lock().elapsed())
+    }
+}
+
+/// A pending request.
+#[derive(Debug)]
+pub(crate) struct RequestGuard(Arc<ServerContact>);
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.0.record_request();
+        self.0.pending_requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -102,5 +123,23 @@ impl Drop for EventStreamGuard {
     fn drop(&mut self) {
         self.0.record_request();
         self.0.event_streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_that_takes_longer_than_the_idle_timeout_is_contact() {
+        let contact = Arc::new(ServerContact::new(1));
+        let pending = contact.begin_request();
+        let expired = timeout(Duration::from_millis(1_500), contact.idle_timeout_expired()).await;
+        assert!(expired.is_err(), "a server waits for the answer");
+        drop(pending);
+        let expired = timeout(Duration::from_secs(30), contact.idle_timeout_expired()).await;
+        assert!(expired.is_ok(), "there is no contact any more");
     }
 }

@@ -45,6 +45,7 @@ OF_CONTENTS = {
     ("update_project_limits", "max_"),
     # Text of a query that holds JSON.
     ("get_connect_version", "launch: must be JSON"),
+    ("stream_logs", "path: is required"),
     ("list_deployments", "app_name: is required with app_version"),
     ("create_credential_provider", "vault: "),
     ("create_proxy", "config."),
