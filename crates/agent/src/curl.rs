@@ -1,9 +1,9 @@
 //! One HTTP request through the browser's network stack, with its cookies, its proxy and its TLS.
 //!
-//! A hidden page, or one in the background of a remote browser, navigates to the URL, and the debugging protocol pauses its request twice: before it is sent, to set
-//! the method, the headers and the body, and when the response arrives, to read it instead of the page. Therefore no
-//! page shows the response, the same-origin policy does not apply, a redirect is an ordinary response, and nothing is
-//! downloaded. The page closes after its response.
+//! A hidden page, or one in the background of a remote browser, navigates to the URL, and the debugging protocol pauses
+//! its request twice: before it is sent, to set the method, the headers and the body, and when the response arrives, to
+//! read it instead of the page. Therefore no page shows the response, the same-origin policy does not apply, a redirect
+//! is an ordinary response, and nothing is downloaded. The page closes after its response.
 
 use std::io;
 use std::sync::Arc;

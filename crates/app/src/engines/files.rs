@@ -1,7 +1,5 @@
 //! The files of browsers: those of sandboxes, and the downloads of browsers of WebDriver servers.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use bytes::Bytes;
 use casement_chromium::Engine;
@@ -13,7 +11,7 @@ use casement_domain::fs::{
 use casement_domain::session_operation::{ByteStream, OperationError};
 use casement_webdriver::{Download, GridError, into_engine_error};
 use futures_util::{StreamExt as _, stream};
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use super::BrowserEngines;
 use super::grids::RemoteBrowserSession;
@@ -85,8 +83,13 @@ fn file(download: Download) -> Entry {
         name: download.name,
         mode: FILE,
         size_bytes: download.bytes.unwrap_or_default(),
-        modified_at: OffsetDateTime::UNIX_EPOCH + Duration::from_millis(download.modified_at_ms.unwrap_or_default()),
+        modified_at: download.modified_at_ms.and_then(time_of).unwrap_or(OffsetDateTime::UNIX_EPOCH),
     }
+}
+
+/// Returns the time of a number of milliseconds since 1970. The number is the server's, and may be any.
+fn time_of(ms: u64) -> Option<OffsetDateTime> {
+    OffsetDateTime::UNIX_EPOCH.checked_add(Duration::milliseconds(i64::try_from(ms).ok()?))
 }
 
 fn directory() -> Entry {
@@ -180,5 +183,20 @@ impl FileMachine for EngineFiles {
 
     async fn unwatch(&self, browser: BrowserId, id: WatchId) -> Result<(), OperationError> {
         self.sandboxes().unwatch(browser, id).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_download_with_an_impossible_time_is_listed_without_one() {
+        for (modified_at_ms, expected) in
+            [(Some(1_500), 1), (Some(u64::MAX), 0), (Some(i64::MAX.unsigned_abs()), 0), (None, 0)]
+        {
+            let entry = file(Download { name: "a".to_owned(), bytes: Some(1), modified_at_ms });
+            assert_eq!(entry.modified_at.unix_timestamp(), expected, "{modified_at_ms:?}");
+        }
     }
 }
