@@ -1,6 +1,7 @@
 //! Tests of sessions whose browsers a Selenium Grid starts: what they can do, what they refuse, and what they leave.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -23,6 +24,15 @@ const CREDENTIALS: (&str, &str) = ("selenium", "swordfish4grid");
 pub(super) fn locked() -> GridOptions {
     let credentials = Some((CREDENTIALS.0.to_owned(), CREDENTIALS.1.to_owned()));
     GridOptions { credentials, max_sessions_per_node: 4, ..GridOptions::default() }
+}
+
+/// Returns the Grid with credentials that all tests share which neither count its sessions nor break it: its start costs as much
+/// as such a test. Its watchdog ends it when the test program ends.
+fn shared() -> anyhow::Result<&'static Grid> {
+    static SHARED: OnceLock<Result<Grid, String>> = OnceLock::new();
+    let options = GridOptions { max_sessions_per_node: 10, ..locked() };
+    let grid = SHARED.get_or_init(|| Grid::start(options).map_err(|error| format!("{error:#}")));
+    grid.as_ref().map_err(|error| anyhow::anyhow!("the Grid of the tests does not start: {error}"))
 }
 
 /// Returns the options of a server that has no engine but the Grid.
@@ -73,8 +83,8 @@ fn the_page_of_the_grid_has_the_table_of_what_engines_can_do() {
 
 #[test]
 fn a_session_on_a_grid_does_what_its_engine_can() -> anyhow::Result<()> {
-    let (grid, pages) = (Grid::start(locked())?, Pages::start()?);
-    let server = Server::start(of_grid(&grid))?;
+    let (grid, pages) = (shared()?, Pages::start()?);
+    let server = Server::start(of_grid(grid))?;
     let body = json!({
         "headless": true, "timeout_seconds": 600, "viewport": { "width": 1000, "height": 700 },
         "start_url": pages.url("/form"), "telemetry": { "browser": { "console": { "enabled": true } } },
@@ -105,14 +115,18 @@ fn a_session_on_a_grid_does_what_its_engine_can() -> anyhow::Result<()> {
         events.text().contains("heard from the Grid").then_some(())
     })?;
     drop(client);
+    let its = on_grid(grid, &server, &session)?;
     server.delete(&path)?.expect(204)?;
-    grid.until_sessions(0)
+    until("its session on the Grid has ended", TEST_TIMEOUT, || {
+        let sessions = grid.sessions().ok()?;
+        sessions.iter().all(|one| one.id != its.id).then_some(())
+    })
 }
 
 #[test]
 fn playwright_puppeteer_and_selenium_drive_a_session_on_a_grid() -> anyhow::Result<()> {
-    let (grid, pages) = (Grid::start(locked())?, Pages::start()?);
-    let server = Server::start(of_grid(&grid))?;
+    let (grid, pages) = (shared()?, Pages::start()?);
+    let server = Server::start(of_grid(grid))?;
     let clients = Clients::find()?;
     let run = |script: &str, arguments: &[&str]| -> anyhow::Result<Value> {
         clients.run(&server, &format!("crates/app/tests/scripts/{script}"), arguments)?.json()
@@ -141,7 +155,7 @@ fn playwright_puppeteer_and_selenium_drive_a_session_on_a_grid() -> anyhow::Resu
 
 #[test]
 fn a_selenium_test_of_a_grid_passes_with_another_url() -> anyhow::Result<()> {
-    let (grid, pages) = (Grid::start(locked())?, Pages::start()?);
+    let (grid, pages) = (Grid::start(GridOptions { nodes: 1, ..locked() })?, Pages::start()?);
     let server = Server::start(of_grid(&grid))?;
     let ours = format!("http://anyone:{}@{}/wd/hub", server.key(), server.address());
     let mut seen = Vec::new();
@@ -161,9 +175,9 @@ fn a_selenium_test_of_a_grid_passes_with_another_url() -> anyhow::Result<()> {
 
 #[test]
 fn a_login_moves_between_a_grid_and_local_browsers_by_its_profile() -> anyhow::Result<()> {
-    let (grid, pages) = (Grid::start(locked())?, Pages::start()?);
+    let (grid, pages) = (shared()?, Pages::start()?);
     pages.put("/login", "<!doctype html><title>Login</title>");
-    let mut options = of_grid(&grid);
+    let mut options = of_grid(grid);
     options.flags.retain(|flag| flag != "--no-local-engine");
     options.flags.extend(["--egress-allow".to_owned(), pages.allow()]);
     let server = Server::start(options)?;
@@ -247,8 +261,8 @@ fn several_engines_have_names_and_say_what_they_can() -> anyhow::Result<()> {
 
 #[test]
 fn the_credentials_of_a_grid_are_in_no_answer_log_or_process_list() -> anyhow::Result<()> {
-    let (grid, pages) = (Grid::start(locked())?, Pages::start()?);
-    let server = Server::start(of_grid(&grid))?;
+    let (grid, pages) = (shared()?, Pages::start()?);
+    let server = Server::start(of_grid(grid))?;
     server.post("/browser_pools", &json!({ "name": "warm", "size": 1, "headless": true }))?.expect(201)?;
     let session = server.acquire("warm")?;
     let ours = format!("http://anyone:{}@{}/wd/hub", server.key(), server.address());
@@ -276,10 +290,10 @@ fn the_credentials_of_a_grid_are_in_no_answer_log_or_process_list() -> anyhow::R
 
 #[test]
 fn a_script_beside_a_grid_connects_only_to_its_own_browser() -> anyhow::Result<()> {
-    let (grid, pages) = (Grid::start(GridOptions { nodes: 1, ..GridOptions::default() })?, Pages::start()?);
-    let server = Server::start(of_grid(&grid))?;
+    let (grid, pages) = (shared()?, Pages::start()?);
+    let server = Server::start(of_grid(grid))?;
     let (session, other) = (server.headless()?, server.headless()?);
-    let target = on_grid(&grid, &server, &other)?;
+    let target = on_grid(grid, &server, &other)?;
     let hub = grid.url();
     let (hub_port, own_port) = (hub.rsplit(':').next().context("no port")?, server.address().port());
     let foreign = format!("{hub}/session/{}/se/cdp", target.id);
@@ -305,8 +319,8 @@ fn a_script_beside_a_grid_connects_only_to_its_own_browser() -> anyhow::Result<(
 
 #[test]
 fn a_page_on_a_grid_reaches_nothing_of_its_session_by_what_casement_adds() -> anyhow::Result<()> {
-    let (grid, pages) = (Grid::start(locked())?, Pages::start()?);
-    let server = Server::start(of_grid(&grid))?;
+    let (grid, pages) = (shared()?, Pages::start()?);
+    let server = Server::start(of_grid(grid))?;
     let session =
         server.create(&json!({ "headless": true, "timeout_seconds": 600, "start_url": pages.url("/green") }))?;
     script(&server, &session, "return page.title()")?;

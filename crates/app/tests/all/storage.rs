@@ -112,7 +112,8 @@ fn on_a_nearly_full_disk_telemetry_is_only_counted_and_readiness_reports_it() ->
     fs::remove_file(filler)?;
     until("there is room again", TEST_TIMEOUT, || (readiness().ok()?["status"] == "ok").then_some(()))?;
     say(&session, 1)?;
-    until("lines are stored again", TEST_TIMEOUT, || (stored(&server, &session).ok()?.0 == 256).then_some(()))?;
+    // Lines that were still on their way when there was room again may be stored too.
+    until("lines are stored again", TEST_TIMEOUT, || (stored(&server, &session).ok()?.0 >= 256).then_some(()))?;
     end(&server, &session)?;
     Ok(())
 }
