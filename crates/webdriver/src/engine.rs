@@ -21,6 +21,7 @@ use crate::client::{Ask, Client, MAX_ANSWER};
 use crate::config::{ConfigError, WebDriverConfig};
 use crate::dial::{Channel, Endpoint, GridStream, dial_debugger};
 use crate::error::GridError;
+use crate::ready_socket::ReadySocket;
 use crate::record::{Cdp, RemoteSession};
 
 /// How long the end of a session is repeated, after the time of a command.
@@ -76,7 +77,7 @@ pub(crate) struct Live {
     /// Since when the server does not reach the node.
     pub(crate) node_away: Option<Instant>,
     /// The CDP WebSocket that the first client uses.
-    pub(crate) ready_socket: Option<GridStream>,
+    pub(crate) ready_socket: Option<ReadySocket>,
 }
 
 impl State {

@@ -67,7 +67,8 @@ impl BrowserEngines {
             match self.grids.parse(&record) {
                 Some(remote) => {
                     remote.engine.track((*remote.session).clone());
-                    self.grids.remember(browser, remote);
+                    self.grids.remember(browser, remote.clone());
+                    prepare_socket(remote);
                 }
                 None => warn!(%browser, "the engine of a remote browser is not configured any more"),
             }
@@ -111,7 +112,7 @@ impl BrowserEngines {
         self.grids.remember(launch.id, remote.clone());
         match self.start_sandbox(launch, &remote, state.as_deref()).await {
             Ok(mut started) => {
-                tokio::spawn(async move { remote.engine.prepare_socket(&remote.session).await });
+                prepare_socket(remote);
                 started.stages.insert(0, (format!("session of {name}"), took));
                 Ok(started)
             }
@@ -150,6 +151,11 @@ impl BrowserEngines {
         self.grids.forget(browser);
         Ok(())
     }
+}
+
+/// Opens the CDP WebSocket of the session's first client, in the background.
+fn prepare_socket(remote: RemoteBrowserSession) {
+    tokio::spawn(async move { remote.engine.prepare_socket(&remote.session).await });
 }
 
 /// Returns the error of a start whose profile cannot be loaded.
