@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_nobody_takes_is_closed_with_its_session() {
+    async fn a_socket_that_is_not_taken_is_closed_with_its_session() {
         let (ours, mut server) = duplex(1024);
         let (take, taken) = oneshot::channel();
         let keeper = tokio::spawn(keep(ours, taken));
