@@ -123,8 +123,15 @@ impl Engine {
         self.end_each(all).await
     }
 
+    /// Refuses further starts, so that none begins while the others are being ended.
+    pub fn refuse_starts(&self) {
+        let _slots = self.0.slots();
+        self.0.refuses_starts.store(true, Ordering::Relaxed);
+    }
+
     /// Leaves the browsers running for the next server process. Ends those that are starting.
     pub async fn detach(self) {
+        self.refuse_starts();
         let starting = {
             let slots = self.0.slots();
             slots.iter().filter(|(_, slot)| matches!(slot, BrowserSlot::Starting(_))).map(|(id, _)| *id).collect()

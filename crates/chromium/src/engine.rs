@@ -45,6 +45,8 @@ pub(crate) struct Inner {
     slots: Mutex<HashMap<BrowserId, BrowserSlot>>,
     /// Browsers whose end failed and is to be retried.
     pub(crate) end_failed: Mutex<HashSet<BrowserId>>,
+    /// True after [`Engine::refuse_starts`]. Changed while `slots` is locked.
+    pub(crate) refuses_starts: AtomicBool,
     /// True after [`Engine::detach`]: the state of the browsers is unknown from then on.
     pub(crate) detached: AtomicBool,
 }
@@ -79,7 +81,8 @@ impl Engine {
         })?;
         let locales = LocaleFolder::prepare(&config.chromium, &data_dir);
         let locales = locales.inspect_err(|error| tracing::warn!(%error, "sessions have the default locale only")).ok();
-        let (listeners, remote, extensions, profiles, start_lock, slots, end_failed, detached) = Default::default();
+        let (listeners, remote, extensions, profiles, start_lock, slots, end_failed) = Default::default();
+        let (refuses_starts, detached) = Default::default();
         Ok(Self(Arc::new(Inner {
             config,
             host,
@@ -93,6 +96,7 @@ impl Engine {
             start_lock,
             slots,
             end_failed,
+            refuses_starts,
             detached,
         })))
     }

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use casement_agent_protocol::client::{AgentClient, ClientError};
@@ -111,6 +112,9 @@ impl Engine {
         let starting = Arc::new(Starting::default());
         {
             let mut slots = self.0.slots();
+            if self.0.refuses_starts.load(Ordering::Relaxed) {
+                return Err(EngineError::Unavailable("the server is stopping".to_owned()));
+            }
             if slots.contains_key(&id) {
                 return Err(failed(EngineFault::AgentError, format!("browser {id} is already there")));
             }

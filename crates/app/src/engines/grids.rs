@@ -9,6 +9,7 @@ use casement_domain::{BrowserId, NodeId};
 use casement_webdriver::{Credentials, RemoteSession, WebDriverConfig, WebDriverEngine};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use crate::settings::GridServer;
 
@@ -32,6 +33,8 @@ pub(crate) struct Grids {
     by_name: Arc<BTreeMap<EngineName, WebDriverEngine>>,
     sessions: Arc<Mutex<HashMap<BrowserId, RemoteBrowserSession>>>,
     starting: Arc<Mutex<HashSet<BrowserId>>>,
+    /// Wakes [`Grids::until_no_start`] when a start has ended.
+    start_ended: Arc<Notify>,
 }
 
 /// A browser that is being started, until this value is dropped.
@@ -43,6 +46,7 @@ pub(super) struct StartingBrowser<'a> {
 impl Drop for StartingBrowser<'_> {
     fn drop(&mut self) {
         self.grids.starting.lock().remove(&self.browser);
+        self.grids.start_ended.notify_waiters();
     }
 }
 
@@ -82,6 +86,18 @@ impl Grids {
     pub(super) fn begin(&self, browser: BrowserId) -> StartingBrowser<'_> {
         self.starting.lock().insert(browser);
         StartingBrowser { grids: self, browser }
+    }
+
+    /// Waits until no browser is being started.
+    pub(super) async fn until_no_start(&self) {
+        loop {
+            // Before the check, so that no end in between is missed.
+            let ended = self.start_ended.notified();
+            if self.starting.lock().is_empty() {
+                return;
+            }
+            ended.await;
+        }
     }
 
     /// Returns all remote browsers of this node.

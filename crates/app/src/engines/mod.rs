@@ -92,6 +92,11 @@ impl BrowserEngines {
         ends.await;
     }
 
+    /// Waits until no WebDriver server is starting a browser for this node.
+    pub(crate) async fn until_no_remote_start(&self) {
+        self.grids.until_no_start().await;
+    }
+
     async fn start_remote(&self, launch: &Launch) -> Result<Started, EngineError> {
         let name = &launch.shape.engine;
         let Some(engine) = self.grids.find(name) else {

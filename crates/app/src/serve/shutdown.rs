@@ -18,6 +18,8 @@ use crate::stop::StopOrder;
 const END_SESSIONS: Duration = Duration::from_secs(11 * 60);
 /// The maximum number of sessions that end at once, because their data is read, packed and sealed.
 const ENDS_AT_ONCE: usize = 8;
+/// How long the end of all browsers waits for WebDriver servers that are starting one.
+const REMOTE_STARTS: Duration = Duration::from_secs(15);
 
 impl Running {
     /// Stops the server in order. Sessions continue unless they are to end too.
@@ -42,6 +44,7 @@ impl Running {
             warn!("not all calls and sessions could be ended in time; the next start ends what is left");
         }
         jobs.heartbeat.cancel();
+        infrastructure.engine.refuse_starts();
         match order {
             StopOrder::KeepSessions => {
                 // No other process adopts spares.
@@ -94,6 +97,10 @@ async fn end_browsers(infrastructure: &Infrastructure) {
     infrastructure.engines.end_remote_but(&unsaved).await;
     if let Err(error) = infrastructure.engine.end_all_but(&unsaved).await {
         warn!(%error, "not all browsers could be ended; the next start ends what is left");
+    }
+    // The session of a browser whose sandbox is refused is ended by its start.
+    if tokio::time::timeout(REMOTE_STARTS, infrastructure.engines.until_no_remote_start()).await.is_err() {
+        warn!("a WebDriver server is still starting browsers; the next start ends them");
     }
     if !unsaved.is_empty() {
         warn!(browsers = unsaved.len(), "the data of some sessions is not saved yet; the next start saves it");

@@ -75,8 +75,10 @@ fn telemetry_is_stored_within_its_budgets_and_the_rest_is_counted() -> anyhow::R
         counted.with_context(|| format!("session {n}: {lines} lines are stored, {lost} are counted as lost"))?;
         let losses = dropped(&server, &session)?;
         println!("session {n}: {lines} lines are stored, {lost} are lost: {losses:?}");
-        ensure!(losses.len() < 20, "told too often: {losses:?}");
-        limits.push(losses.last().context("a word")?.0.clone().context("a limit")?);
+        // A busy machine loses lines before they reach the server; those are counted without a limit.
+        let limited: Vec<&str> = losses.iter().filter_map(|(limit, _)| limit.as_deref()).collect();
+        ensure!(limited.len() < 20, "told too often: {losses:?}");
+        limits.push((*limited.last().context("a limit")?).to_owned());
         let (_, bytes) = stored(&server, &session)?;
         ensure!(bytes < (1 << 20) + 4096, "session {n}: {bytes}");
         all += bytes;
@@ -112,8 +114,13 @@ fn on_a_nearly_full_disk_telemetry_is_only_counted_and_readiness_reports_it() ->
     fs::remove_file(filler)?;
     until("there is room again", TEST_TIMEOUT, || (readiness().ok()?["status"] == "ok").then_some(()))?;
     say(&session, 1)?;
-    // Lines that were still on their way when there was room again may be stored too.
-    until("lines are stored again", TEST_TIMEOUT, || (stored(&server, &session).ok()?.0 >= 256).then_some(()))?;
+    // A busy machine loses lines before they reach the server; those are counted without a limit.
+    until("lines are stored again", TEST_TIMEOUT, || {
+        let (lines, _) = stored(&server, &session).ok()?;
+        let losses = dropped(&server, &session).ok()?;
+        let lost: u64 = losses.iter().filter(|(limit, _)| limit.is_none()).map(|(_, count)| count).sum();
+        (lines > 0 && lines + lost >= 256).then_some(())
+    })?;
     end(&server, &session)?;
     Ok(())
 }

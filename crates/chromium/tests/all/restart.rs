@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casement_chromium::{BrowserExitReason, Engine, EngineEvent, EngineSetupError};
-use casement_domain::browser::{BrowserEngine, HandOut};
+use casement_domain::browser::{BrowserEngine, EngineError, HandOut};
 use rustix::process::Signal;
 
 use super::cdp::Cdp;
 use super::fake_egress::{FakeEgress, SITE};
-use super::support::{Fixture, chromium, config, hand_out, headless, next, processes, signal};
+use super::support::{Fixture, chromium, config, hand_out, headless, launch, next, processes, signal};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_server_adopts_browsers_and_ends_unknown_ones() -> anyhow::Result<()> {
@@ -44,6 +44,18 @@ async fn a_restarted_server_adopts_browsers_and_ends_unknown_ones() -> anyhow::R
     fixture.engine.end(stored).await?;
     assert_eq!(fixture.remains(stored), Vec::<String>::new());
     assert!(events.try_recv().is_err(), "its end is told once, and the stranger's was asked for");
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_browser_starts_once_the_server_stops() -> anyhow::Result<()> {
+    let fixture = Fixture::new().await?;
+    fixture.engine.refuse_starts();
+    let launch = launch(headless());
+    let started = fixture.engine.start(&launch).await;
+    assert!(matches!(started, Err(EngineError::Unavailable(_))), "{started:?}");
+    assert!(!fixture.engine.is_known(launch.id));
+    assert_eq!(fixture.remains(launch.id), Vec::<String>::new());
     Ok(())
 }
 
