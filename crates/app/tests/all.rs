@@ -35,6 +35,7 @@ mod all {
     mod file_attacks;
     mod files;
     mod floods;
+    mod floods_of_telemetry;
     mod grid;
     mod grid_faults;
     mod half_open;
@@ -95,7 +96,6 @@ mod all {
     mod taken_over;
     mod telemetry;
     mod telemetry_export;
-    mod telemetry_floods;
     mod traces;
     mod ui;
 }
