@@ -17,7 +17,7 @@ use diesel::sql_types::{self, BigInt, Bool, Double, Nullable, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::{Duration, OffsetDateTime};
 
-use crate::column::{Column, Stored};
+use crate::column::{Column, Stored, row};
 use crate::database::repository;
 use crate::error::{BadRow, CallError};
 use crate::heartbeat::is_alive;
@@ -26,20 +26,22 @@ use crate::query::{all, count, counted};
 use crate::schema::{browsers, nodes, sessions};
 use crate::session::{self, SessionRow};
 
-#[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
-#[diesel(table_name = nodes, check_for_backend(diesel::pg::Pg), treat_none_as_null = true)]
-struct NodeRow {
-    id: Column<NodeId>,
-    host: String,
-    address: String,
-    cluster_address: Option<String>,
-    fingerprint: Option<Column<[u8; 32]>>,
-    max_sessions: Option<Column<u32>>,
-    limits_sessions: bool,
-    memory_mib: Option<Column<u64>>,
-    labels: Column<Tags>,
-    version: String,
-    started_at: OffsetDateTime,
+row! {
+    #[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
+    #[diesel(table_name = nodes, check_for_backend(diesel::pg::Pg), treat_none_as_null = true)]
+    struct NodeRow {
+        id: Column<NodeId>,
+        host: String,
+        address: String,
+        cluster_address: Option<String>,
+        fingerprint: Option<Column<[u8; 32]>>,
+        max_sessions: Option<Column<u32>>,
+        limits_sessions: bool,
+        memory_mib: Option<Column<u64>>,
+        labels: Column<Tags>,
+        version: String,
+        started_at: OffsetDateTime,
+    }
 }
 
 impl NodeRow {
@@ -83,19 +85,21 @@ impl NodeRow {
     }
 }
 
-/// A node with its condition and its load.
-#[derive(Debug, Queryable, Selectable)]
-#[diesel(table_name = nodes, check_for_backend(diesel::pg::Pg))]
-struct StatusRow {
-    #[diesel(embed)]
-    stored: StoredRow,
-    drain_ends_at: Option<OffsetDateTime>,
-    #[diesel(select_expression = is_silent(), select_expression_type = SqlLiteral<Bool>)]
-    is_silent: bool,
-    #[diesel(select_expression = sql::<BigInt>(SESSIONS), select_expression_type = SqlLiteral<BigInt>)]
-    sessions: i64,
-    #[diesel(select_expression = sql::<BigInt>(IDLE_BROWSERS), select_expression_type = SqlLiteral<BigInt>)]
-    idle_browsers: i64,
+row! {
+    #[derive(Debug, Queryable, Selectable)]
+    /// A node with its condition and its load.
+    #[diesel(table_name = nodes, check_for_backend(diesel::pg::Pg))]
+    struct StatusRow {
+        #[diesel(embed)]
+        stored: StoredRow,
+        drain_ends_at: Option<OffsetDateTime>,
+        #[diesel(select_expression = is_silent(), select_expression_type = SqlLiteral<Bool>)]
+        is_silent: bool,
+        #[diesel(select_expression = sql::<BigInt>(SESSIONS), select_expression_type = SqlLiteral<BigInt>)]
+        sessions: i64,
+        #[diesel(select_expression = sql::<BigInt>(IDLE_BROWSERS), select_expression_type = SqlLiteral<BigInt>)]
+        idle_browsers: i64,
+    }
 }
 
 const SESSIONS: &str = "(SELECT count(*) FROM sessions s WHERE s.node_id = nodes.id AND s.state <> 'ended')";
@@ -117,15 +121,17 @@ impl Stored<NodeStatus> for StatusRow {
     }
 }
 
-/// A node with what the store adds.
-#[derive(Debug, Queryable, Selectable)]
-#[diesel(table_name = nodes, check_for_backend(diesel::pg::Pg))]
-struct StoredRow {
-    #[diesel(embed)]
-    node: NodeRow,
-    epoch: i64,
-    state: Column<NodeState>,
-    heartbeat_at: OffsetDateTime,
+row! {
+    #[derive(Debug, Queryable, Selectable)]
+    /// A node with what the store adds.
+    #[diesel(table_name = nodes, check_for_backend(diesel::pg::Pg))]
+    struct StoredRow {
+        #[diesel(embed)]
+        node: NodeRow,
+        epoch: i64,
+        state: Column<NodeState>,
+        heartbeat_at: OffsetDateTime,
+    }
 }
 
 impl Stored<StoredNode> for StoredRow {

@@ -163,12 +163,6 @@ diesel::table! {
         size -> Int4,
         fill_rate_per_minute -> Int4,
         timeout_seconds -> Int4,
-        headless -> Bool,
-        stealth -> Bool,
-        kiosk_mode -> Bool,
-        viewport_width -> Int4,
-        viewport_height -> Int4,
-        viewport_refresh_rate -> Int4,
         policy -> Nullable<Json>,
         start_url -> Nullable<Text>,
         allowance -> Int4,
@@ -188,12 +182,9 @@ diesel::table! {
         telemetry -> Nullable<Array<Text>>,
         generation -> Int8,
         network -> Nullable<Jsonb>,
-        memory_mib -> Nullable<Int4>,
         memory_places -> Int4,
-        time_zone -> Nullable<Text>,
-        locale -> Nullable<Text>,
-        engine -> Text,
         blocked_reason -> Nullable<Text>,
+        shape -> Jsonb,
     }
 }
 
@@ -205,12 +196,6 @@ diesel::table! {
         browser_id -> Nullable<Uuid>,
         pool_id -> Nullable<Uuid>,
         pool_name -> Nullable<Text>,
-        headless -> Bool,
-        stealth -> Bool,
-        kiosk_mode -> Bool,
-        viewport_width -> Int4,
-        viewport_height -> Int4,
-        viewport_refresh_rate -> Int4,
         policy -> Nullable<Json>,
         name -> Nullable<Text>,
         timeout_seconds -> Int4,
@@ -230,11 +215,8 @@ diesel::table! {
         invocation_id -> Nullable<Uuid>,
         for_login -> Bool,
         network -> Nullable<Jsonb>,
-        memory_mib -> Nullable<Int4>,
         memory_places -> Int4,
-        time_zone -> Nullable<Text>,
-        locale -> Nullable<Text>,
-        engine -> Text,
+        shape -> Jsonb,
     }
 }
 
@@ -243,12 +225,6 @@ diesel::table! {
         id -> Uuid,
         node_id -> Uuid,
         pool_id -> Nullable<Uuid>,
-        headless -> Bool,
-        stealth -> Bool,
-        kiosk_mode -> Bool,
-        viewport_width -> Int4,
-        viewport_height -> Int4,
-        viewport_refresh_rate -> Int4,
         policy -> Nullable<Json>,
         state -> Text,
         session_id -> Nullable<Uuid>,
@@ -260,11 +236,8 @@ diesel::table! {
         save_profile -> Bool,
         generation -> Int8,
         network -> Nullable<Jsonb>,
-        memory_mib -> Nullable<Int4>,
         memory_places -> Int4,
-        time_zone -> Nullable<Text>,
-        locale -> Nullable<Text>,
-        engine -> Text,
+        shape -> Jsonb,
     }
 }
 
@@ -663,41 +636,29 @@ diesel::joinable!(invocations -> deployments (deployment_id));
 diesel::joinable!(auth_connections -> projects (project_id));
 diesel::joinable!(auth_connections -> profiles (profile_id));
 
-diesel::allow_tables_to_appear_in_same_query!(
-    organizations,
-    users,
-    projects,
-    api_keys,
-    nodes,
-    audit_records_marks,
-    audit_records_complete,
-    audit_records_recovered,
-    browser_pools,
-    sessions,
-    blob_stores,
-    browsers,
-    pool_waiters,
-    extensions,
-    proxies,
-    profiles,
-    profile_versions,
-    replays,
-    credentials,
-    credential_values,
-    credential_providers,
-    telemetry_counts,
-    audit_destinations,
-    telemetry_destinations,
-    telemetry_exports,
-    deployments,
-    deployment_secrets,
-    app_versions,
-    invocations,
-    app_lines,
-    app_line_counts,
-    auth_connections,
-    auth_flows,
-    session_ignored_fields,
-    shared_secret,
-    sign_ins
-);
+/// Allows queries with both tables of a pair. Diesel's macro allows all pairs of its arguments, and each costs the build two
+/// implementations of a trait: so only the pairs that queries have are listed.
+macro_rules! appear_together {
+    ($($table:ident: $($other:ident),+;)+) => {$(
+        $(diesel::allow_tables_to_appear_in_same_query!($table, $other);)+
+    )+};
+}
+
+appear_together! {
+    api_keys: organizations, projects, users;
+    app_versions: deployments;
+    audit_records_marks: nodes;
+    auth_connections: auth_flows, profiles, projects;
+    auth_flows: nodes, sessions;
+    browser_pools: browsers, pool_waiters, profiles, sessions;
+    browsers: pool_waiters, sessions;
+    deployments: invocations;
+    invocations: projects;
+    nodes: sessions, telemetry_counts, telemetry_exports;
+    organizations: projects;
+    profiles: projects;
+    projects: users;
+    replays: browsers, sessions;
+    sessions: telemetry_counts, telemetry_exports;
+    telemetry_counts: telemetry_exports;
+}

@@ -33,7 +33,7 @@ use crate::decisions::Decided;
 use crate::error::{CallError, if_violated};
 use crate::query::{self, contains, counted};
 use crate::schema::{browser_pools, browsers, session_ignored_fields, sessions};
-use crate::shape::shape_columns;
+use crate::shape::{shape_columns, with_location, with_viewport};
 use crate::telemetry::export_from_now;
 use crate::{invocation, organization, project, usage, wait_queue};
 
@@ -335,11 +335,7 @@ impl SessionRepository for PgSessions {
     }
 
     async fn set_viewport(&self, id: SessionId, viewport: Viewport) -> Result<(), StoreError> {
-        let size = (
-            sessions::viewport_width.eq(Column(viewport.width)),
-            sessions::viewport_height.eq(Column(viewport.height)),
-            sessions::viewport_refresh_rate.eq(Column(viewport.refresh_rate)),
-        );
+        let size = sessions::shape.eq(sessions::shape.concat(with_viewport(viewport)));
         self.database.change("session.set_viewport", diesel::update(active(id)).set(size)).await
     }
 
@@ -356,11 +352,10 @@ impl SessionRepository for PgSessions {
 
     async fn set_location(&self, id: SessionId, location: Location) -> Result<bool, StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
-            let (zone, locale) = (location.time_zone.map(Column), location.locale.map(Column));
-            let given = (sessions::time_zone.eq(zone), sessions::locale.eq(locale));
+            let given = sessions::shape.eq(sessions::shape.concat(with_location(location)));
             let changed = diesel::update(active(id)).set(given).execute(connection).await?;
             let browser = browsers::table.filter(browsers::session_id.eq(Column(id)));
-            let given = (browsers::time_zone.eq(zone), browsers::locale.eq(locale));
+            let given = browsers::shape.eq(browsers::shape.concat(with_location(location)));
             diesel::update(browser).set(given).execute(connection).await?;
             Ok(changed == 1)
         };

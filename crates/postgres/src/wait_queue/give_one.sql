@@ -32,16 +32,14 @@ WITH browser AS (
 ), granted AS (
     INSERT INTO sessions (
         id, project_id, node_id, browser_id, pool_id, pool_name,
-        engine, headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
-        profile_id, profile_version_id, save_profile, memory_mib, memory_places, network,
+        shape, policy, extension_ids, proxy_id,
+        profile_id, profile_version_id, save_profile, memory_places, network,
         name, timeout_seconds, start_url, tags, telemetry, state, created_at, last_active_at
     )
     SELECT
         ticket.session_id, pool.project_id, browser.node_id, browser.id, pool.id, pool.name,
-        browser.engine, browser.headless, browser.stealth, browser.kiosk_mode,
-        browser.viewport_width, browser.viewport_height, browser.viewport_refresh_rate, browser.policy,
-        browser.extension_ids, browser.proxy_id, browser.profile_id, browser.profile_version_id, false,
-        browser.memory_mib, browser.memory_places, browser.network,
+        browser.shape, browser.policy, browser.extension_ids, browser.proxy_id, browser.profile_id, browser.profile_version_id, false,
+        browser.memory_places, browser.network,
         ticket.name, pool.timeout_seconds, coalesce(ticket.start_url, pool.start_url), ticket.tags, ticket.telemetry, 'active', $2, $2
     FROM browser, ticket, browser_pools pool WHERE pool.id = $1
     ON CONFLICT (project_id, name) WHERE state <> 'ended' DO NOTHING

@@ -52,22 +52,20 @@ WITH pool AS (
 )
 INSERT INTO sessions (
     id, project_id, node_id, browser_id, pool_id, pool_name,
-    engine, headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
-    profile_id, profile_version_id, save_profile, memory_mib, memory_places, network,
+    shape, policy, extension_ids, proxy_id,
+    profile_id, profile_version_id, save_profile, memory_places, network,
     name, timeout_seconds, start_url, tags, telemetry, state, created_at, last_active_at
 )
 SELECT
     $2, pool.project_id, leased.node_id, leased.id, pool.id, pool.name,
-    leased.engine, leased.headless, leased.stealth, leased.kiosk_mode,
-    leased.viewport_width, leased.viewport_height, leased.viewport_refresh_rate, leased.policy,
-    leased.extension_ids, leased.proxy_id, leased.profile_id, leased.profile_version_id, false,
-    leased.memory_mib, leased.memory_places, leased.network,
+    leased.shape, leased.policy, leased.extension_ids, leased.proxy_id, leased.profile_id, leased.profile_version_id, false,
+    leased.memory_places, leased.network,
     $3, pool.timeout_seconds, coalesce($4, pool.start_url), $5, $8, 'active', $6, $6
 FROM leased, pool
 -- In the column order of SessionRow.
 RETURNING
     id, project_id, node_id, browser_id, pool_id, pool_name,
-    engine, headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
-    profile_id, profile_version_id, save_profile, memory_mib, memory_places, time_zone, locale, network,
+    shape, policy, extension_ids, proxy_id,
+    profile_id, profile_version_id, save_profile, memory_places, network,
     name, timeout_seconds, start_url, tags, telemetry, state, end_reason, created_at, last_active_at, ended_at,
     invocation_id, for_login

@@ -14,8 +14,7 @@ WITH leased AS (
         AND EXISTS (SELECT 1 FROM nodes n WHERE n.id = b.node_id AND n.state = 'serving')
         AND NOT EXISTS (SELECT 1 FROM pool_waiters w WHERE w.pool_id = $1 AND w.outcome IS NULL)
     RETURNING
-        b.id, b.node_id, b.engine, b.headless, b.stealth, b.kiosk_mode, b.viewport_width, b.viewport_height, b.viewport_refresh_rate, b.policy,
-        b.extension_ids, b.proxy_id, b.profile_id, b.profile_version_id, b.memory_mib, b.memory_places, b.network,
+        b.id, b.node_id, b.shape, b.policy, b.extension_ids, b.proxy_id, b.profile_id, b.profile_version_id, b.memory_places, b.network,
         p.project_id, p.name, p.timeout_seconds, p.start_url
 ), recorded AS (
     INSERT INTO audit_records (
@@ -28,20 +27,19 @@ WITH leased AS (
 )
 INSERT INTO sessions (
     id, project_id, node_id, browser_id, pool_id, pool_name,
-    engine, headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
-    profile_id, profile_version_id, save_profile, memory_mib, memory_places, network,
+    shape, policy, extension_ids, proxy_id,
+    profile_id, profile_version_id, save_profile, memory_places, network,
     name, timeout_seconds, start_url, tags, telemetry, state, created_at, last_active_at
 )
 SELECT
     $2, project_id, node_id, id, $1, name,
-    engine, headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy,
-    extension_ids, proxy_id, profile_id, profile_version_id, false, memory_mib, memory_places, network,
+    shape, policy, extension_ids, proxy_id, profile_id, profile_version_id, false, memory_places, network,
     $3, timeout_seconds, coalesce($4, start_url), $5, $7, 'active', $6, $6
 FROM leased
 -- In the column order of SessionRow.
 RETURNING
     id, project_id, node_id, browser_id, pool_id, pool_name,
-    engine, headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate, policy, extension_ids, proxy_id,
-    profile_id, profile_version_id, save_profile, memory_mib, memory_places, time_zone, locale, network,
+    shape, policy, extension_ids, proxy_id,
+    profile_id, profile_version_id, save_profile, memory_places, network,
     name, timeout_seconds, start_url, tags, telemetry, state, end_reason, created_at, last_active_at, ended_at,
     invocation_id, for_login

@@ -28,6 +28,7 @@ mod recent_keys;
 mod replays;
 mod resources;
 mod sessions;
+mod shapes;
 mod shared_secret;
 mod sign_ins;
 mod support;
