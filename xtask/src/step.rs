@@ -1,6 +1,6 @@
 //! Runs commands: prints the title, the expected and the real duration, and the result of each.
 
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -17,13 +17,56 @@ pub(crate) fn run_long(title: &str, expected: &str, command: &mut Command) -> Re
     finish(title, command)
 }
 
+/// Does the same as [`run`] with a command whose standard output is passed to `read`.
+pub(crate) fn run_reading<T>(
+    title: &str,
+    command: &mut Command,
+    read: impl FnOnce(ChildStdout) -> Result<T>,
+) -> Result<T> {
+    eprintln!("==> {title}: {}", line(command));
+    let started = Instant::now();
+    let mut child =
+        ending_with_this(command).stdout(Stdio::piped()).spawn().with_context(|| cannot_start(title, command))?;
+    let output = child.stdout.take().with_context(|| format!("{title}: no output"))?;
+    let result = read(output);
+    let status = child.wait().with_context(|| format!("{title}: cannot wait for its end"))?;
+    ended(title, command, status, started)?;
+    result
+}
+
+/// Returns the command as one that the system kills when the thread that starts it ends. A killed `cargo xtask` so leaves
+/// no build and no test behind; Ctrl-C reaches all processes of the terminal anyway.
+pub(crate) fn ending_with_this(command: &Command) -> Command {
+    let mut bound = Command::new("setpriv");
+    bound.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => bound.env(name, value),
+            None => bound.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        bound.current_dir(folder);
+    }
+    bound
+}
+
 fn announcement(title: &str, expected: &str, command: &Command) -> String {
     format!("==> {title} ({expected}): {}", line(command))
 }
 
 fn finish(title: &str, command: &mut Command) -> Result<()> {
     let started = Instant::now();
-    let status = command.status().with_context(|| format!("{title}: cannot start `{}`", line(command)))?;
+    let status = command.status().with_context(|| cannot_start(title, command))?;
+    ended(title, command, status, started)
+}
+
+fn cannot_start(title: &str, command: &Command) -> String {
+    format!("{title}: cannot start `{}`", line(command))
+}
+
+/// Prints the result of a command; fails if the command has.
+fn ended(title: &str, command: &Command, status: ExitStatus, started: Instant) -> Result<()> {
     eprintln!("==> {title}: {} after {}", outcome(status), readable(started.elapsed()));
     if !status.success() {
         bail!("{title}: `{}` ended with {status}", line(command));

@@ -1,18 +1,28 @@
 //! `cargo xtask test`: runs all tests, also on a fresh machine.
 
+mod jobs;
+mod lanes;
+mod programs;
+mod results;
+mod summary;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::thread::{self, available_parallelism};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{client_methods, clients, packages, reverse_proxies, script_runner, step, workspace};
+use self::jobs::Wanted;
+use self::lanes::{Setting, Variable};
+use self::programs::Program;
+use crate::{client_methods, clients, packages, reverse_proxies, script_runner, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only the tests of this package; may be given several times
+    /// Only the tests of this package, by its name or that of its folder; may be given several times
     #[arg(short, long, value_name = "PACKAGE")]
     package: Vec<String>,
     /// Only the tests that drive sessions, each with this many servers over one database: a call never reaches the server
@@ -80,6 +90,18 @@ const OF_ONE_HOST: &[&str] = &[
     "all::replays::a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_played",
 ];
 
+/// The packages whose tests need only cargo and git: for them alone, nothing is installed.
+const PLAIN: &[&str] = &[
+    "casement-agent-protocol",
+    "casement-archive",
+    "casement-cli",
+    "casement-domain",
+    "casement-http",
+    "casement-memory",
+    "casement-sealing",
+    "xtask",
+];
+
 impl Options {
     /// The tests of one package whose names contain one of these.
     pub(crate) fn of(package: &str, filter: &[&str]) -> Self {
@@ -110,6 +132,17 @@ impl Options {
     fn of_grid(&self) -> Result<Self> {
         let skipped = lacking()?.into_values().flatten().collect();
         Ok(self.driving(("CASEMENT_TEST_ENGINE", "grid".to_owned()), skipped))
+    }
+
+    /// Reads the names of the longest end-to-end tests. With variables all tests stay in one process, because its servers
+    /// share what the variables ask for.
+    fn longest(&self) -> Result<Vec<String>> {
+        let path = workspace::root().join("crates/app/tests/longest.txt");
+        if !self.variables.is_empty() || !path.exists() {
+            return Ok(Vec::new());
+        }
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(text.lines().map(str::to_owned).collect())
     }
 
     fn driving(&self, variable: (&'static str, String), skipped: Vec<String>) -> Self {
@@ -146,62 +179,64 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Runs tests, which put records of the called methods of the API clients into `folder`, if one is given.
 pub(crate) fn run_recording(options: &Options, folder: Option<&Path>) -> Result<()> {
+    let packages = programs::full_names(&options.package)?;
+    let mut cargo = cargo_test(options, &packages);
+    let is_plain = !packages.is_empty() && packages.iter().all(|package| PLAIN.contains(&package.as_str()));
     // Building needs the processors and installing the network, so they run concurrently.
-    let (built, installed) = thread::scope(|scope| {
-        let building = scope.spawn(|| step::run("building the tests", cargo_test(options).arg("--no-run")));
-        let installed = install();
+    let ((built, building), (installed, installing)) = thread::scope(|scope| {
+        let building = scope.spawn(|| timed(|| programs::build(&mut cargo)));
+        let installed = timed(|| if is_plain { Ok(Vec::new()) } else { install() });
         (building.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), installed)
     });
-    let (clients, reverse_proxies) = installed?;
-    built?;
-    let mut cargo = cargo_test(options);
-    cargo.arg("--").args(&options.filter);
-    cargo.args(options.skipped.iter().flat_map(|test| ["--skip", test.as_str()]));
-    if options.shown {
-        cargo.arg("--nocapture");
-    }
-    cargo.envs(options.variables.iter().map(|(name, value)| (name, value)));
-    cargo.env("CASEMENT_TEST_CLIENTS", clients);
-    cargo.env("CASEMENT_TEST_REVERSE_PROXIES", reverse_proxies);
-    if let Some(folder) = folder {
-        cargo.env(client_methods::FOLDER, folder);
-    }
-    if std::env::var_os("RUST_TEST_THREADS").is_none() {
-        cargo.env("RUST_TEST_THREADS", threads().to_string());
-    }
-    step::run("testing", &mut cargo)
+    let setting = Setting { variables: variables(options, installed?, folder), shown: options.shown };
+    let with_names = |program: Program| Ok((program.tests()?, program)).map(|(names, program)| (program, names));
+    let programs = built?.into_iter().map(with_names).collect::<Result<Vec<_>>>()?;
+    let longest = options.longest()?;
+    let wanted = Wanted { parts: &options.filter, skipped: &options.skipped, longest: &longest };
+    let (results, testing) = timed(|| Ok(lanes::run(&wanted.jobs(programs)?, &setting)));
+    let results = results?;
+    let steps = [("installing", installing), ("building, at the same time", building), ("testing", testing)];
+    results::print(&summary::text(&steps, &results));
+    let failed: usize = results.iter().map(|one| one.failed().count()).sum();
+    ensure!(failed == 0, "{failed} tests failed");
+    Ok(())
 }
 
-/// Installs the requirements of the tests. Returns the folders of the public clients and of the reverse proxies.
-fn install() -> Result<(PathBuf, PathBuf)> {
+/// Runs a step; returns its result and its duration.
+fn timed<T>(step: impl FnOnce() -> Result<T>) -> (Result<T>, Duration) {
+    let started = Instant::now();
+    (step(), started.elapsed())
+}
+
+/// Returns the variables of the tests: the chosen ones, those of what is installed, and the folder for records.
+fn variables(options: &Options, installed: Vec<Variable>, methods: Option<&Path>) -> Vec<Variable> {
+    let chosen = options.variables.iter().map(|(name, value)| (*name, value.into()));
+    let methods = methods.map(|folder| (client_methods::FOLDER, folder.into()));
+    chosen.chain(installed).chain(methods).collect()
+}
+
+/// Installs the requirements of the tests. Returns the variables that say where they are.
+fn install() -> Result<Vec<Variable>> {
     packages::ensure(&[packages::RUN, packages::CLUSTER, packages::TEST])?;
     let clients = clients::ensure()?;
     script_runner::ensure()?;
-    Ok((clients, reverse_proxies::ensure()?))
+    let reverse_proxies = reverse_proxies::ensure()?;
+    Ok(vec![("CASEMENT_TEST_CLIENTS", clients.into()), ("CASEMENT_TEST_REVERSE_PROXIES", reverse_proxies.into())])
 }
 
 /// Returns `cargo test` for the chosen packages.
-fn cargo_test(options: &Options) -> Command {
+fn cargo_test(options: &Options, packages: &[String]) -> Command {
     let mut cargo = workspace::cargo();
-    cargo.args(["test", "--locked", "--no-fail-fast"]);
-    if options.package.is_empty() {
+    cargo.args(["test", "--locked"]);
+    if packages.is_empty() {
         cargo.arg("--workspace");
     }
-    for package in &options.package {
-        cargo.args(["--package", package]);
-    }
+    cargo.args(packages.iter().flat_map(|package| ["--package", package.as_str()]));
     if options.shown {
         // The tests with faults of hosts.
         cargo.args(["--features", "casement/faults"]);
     }
     cargo
-}
-
-/// Returns the number of tests that run at a time: one more than cores, because tests wait for a third of their time.
-/// Most tests start Chromium, and each start uses a core for a second: many more tests than cores make all of them
-/// slower, and timeouts that suffice for one browser are too short for ten.
-fn threads() -> usize {
-    (available_parallelism().map_or(2, usize::from) + 1).clamp(2, 4)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use cargo_metadata::MetadataCommand;
+use cargo_metadata::camino::Utf8PathBuf;
 
 /// Returns the top folder of the checkout that this program was built from.
 pub(crate) fn root() -> &'static Path {
@@ -19,11 +20,16 @@ pub(crate) fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut cargo = Command::new(program);
     cargo.current_dir(root());
-    // Removes the variables of this package, because build scripts that watch them would run again.
-    for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_this_package(&name.to_string_lossy())) {
-        cargo.env_remove(name);
-    }
+    // Build scripts that watch them would run again.
+    remove_own_variables(&mut cargo);
     cargo
+}
+
+/// Removes the variables of this package.
+pub(crate) fn remove_own_variables(command: &mut Command) {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_this_package(&name.to_string_lossy())) {
+        command.env_remove(name);
+    }
 }
 
 fn is_of_this_package(variable: &str) -> bool {
@@ -35,6 +41,23 @@ pub(crate) fn target() -> Result<PathBuf> {
     let metadata =
         MetadataCommand::new().current_dir(root()).no_deps().exec().context("cannot ask cargo where it builds")?;
     Ok(metadata.target_directory.into_std_path_buf())
+}
+
+/// A member of the workspace.
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) folder: Utf8PathBuf,
+}
+
+/// Returns all members.
+pub(crate) fn packages() -> Result<Vec<Package>> {
+    let metadata =
+        MetadataCommand::new().current_dir(root()).no_deps().exec().context("cannot ask cargo for its packages")?;
+    let package = |one: &cargo_metadata::Package| {
+        let folder = one.manifest_path.parent().map(ToOwned::to_owned).unwrap_or_default();
+        Package { name: one.name.to_string(), folder }
+    };
+    Ok(metadata.workspace_packages().into_iter().map(package).collect())
 }
 
 /// Returns the folders of all members.
