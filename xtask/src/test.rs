@@ -2,6 +2,7 @@
 
 mod jobs;
 mod lanes;
+mod processors;
 mod programs;
 mod results;
 mod summary;
@@ -11,13 +12,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
 use self::jobs::Wanted;
 use self::lanes::{Setting, Variable};
 use self::programs::Program;
+use self::summary::Step;
 use crate::{client_methods, clients, packages, reverse_proxies, script_runner, workspace};
 
 #[derive(clap::Args)]
@@ -184,28 +185,20 @@ pub(crate) fn run_recording(options: &Options, folder: Option<&Path>) -> Result<
     let is_plain = !packages.is_empty() && packages.iter().all(|package| PLAIN.contains(&package.as_str()));
     // Building needs the processors and installing the network, so they run concurrently.
     let ((built, building), (installed, installing)) = thread::scope(|scope| {
-        let building = scope.spawn(|| timed(|| programs::build(&mut cargo)));
-        let installed = timed(|| if is_plain { Ok(Vec::new()) } else { install() });
+        let building = scope.spawn(|| Step::timed("building", || programs::build(&mut cargo)));
+        let installed = Step::timed("installing, meanwhile", || if is_plain { Ok(Vec::new()) } else { install() });
         (building.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), installed)
     });
     let setting = Setting { variables: variables(options, installed?, folder), shown: options.shown };
-    let with_names = |program: Program| Ok((program.tests()?, program)).map(|(names, program)| (program, names));
+    let with_names = |program: Program| program.tests().map(|names| (program, names));
     let programs = built?.into_iter().map(with_names).collect::<Result<Vec<_>>>()?;
     let longest = options.longest()?;
-    let wanted = Wanted { parts: &options.filter, skipped: &options.skipped, longest: &longest };
-    let (results, testing) = timed(|| Ok(lanes::run(&wanted.jobs(programs)?, &setting)));
-    let results = results?;
-    let steps = [("installing", installing), ("building, at the same time", building), ("testing", testing)];
-    results::print(&summary::text(&steps, &results));
+    let jobs = Wanted { parts: &options.filter, skipped: &options.skipped, longest: &longest }.jobs(programs)?;
+    let (results, testing) = Step::timed("testing", || lanes::run(&jobs, &setting));
+    results::print(&summary::text(&[building, installing, testing], &results));
     let failed: usize = results.iter().map(|one| one.failed().count()).sum();
     ensure!(failed == 0, "{failed} tests failed");
     Ok(())
-}
-
-/// Runs a step; returns its result and its duration.
-fn timed<T>(step: impl FnOnce() -> Result<T>) -> (Result<T>, Duration) {
-    let started = Instant::now();
-    (step(), started.elapsed())
 }
 
 /// Returns the variables of the tests: the chosen ones, those of what is installed, and the folder for records.
@@ -243,7 +236,7 @@ fn cargo_test(options: &Options, packages: &[String]) -> Command {
 mod tests {
     use std::fs;
 
-    use super::{DRIVING, OF_ONE_HOST, lacking};
+    use super::{DRIVING, OF_ONE_HOST, Options, PLAIN, lacking};
     use crate::workspace;
 
     /// Fails unless the module of the end-to-end tests exists, and the test, if a name is given.
@@ -262,6 +255,20 @@ mod tests {
             assert!(all.contains(&format!("    mod {name};\n")), "there is no module {name}");
         }
         OF_ONE_HOST.iter().for_each(|test| assert_exists(test));
+    }
+
+    #[test]
+    fn the_longest_tests_exist() {
+        let longest = Options::of("casement", &[]).longest().expect("the list, if there is one");
+        longest.iter().for_each(|test| assert_exists(test));
+    }
+
+    #[test]
+    fn a_package_that_needs_nothing_exists() {
+        let members = workspace::packages().expect("cargo answers");
+        for name in PLAIN {
+            assert!(members.iter().any(|member| member.name == *name), "there is no package {name}");
+        }
     }
 
     #[test]

@@ -76,6 +76,15 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::workspace;
+
+    #[test]
+    fn the_packages_that_start_first_exist() {
+        let members = workspace::packages().expect("cargo answers");
+        for name in LONGEST_PACKAGES {
+            assert!(members.iter().any(|member| member.name == *name), "there is no package {name}");
+        }
+    }
 
     fn program(package: &str) -> Program {
         Program {

@@ -8,7 +8,7 @@ use std::thread::{self, available_parallelism};
 use std::time::Instant;
 
 use super::jobs::Job;
-use super::results::{self, Ended, Results};
+use super::results::{self, Output, Results};
 use crate::step;
 
 /// The number of programs at a time: one waits while the other computes. More would need more memory and start more
@@ -62,8 +62,8 @@ fn shares_of(jobs: usize, cores: usize, chosen: Option<usize>) -> Vec<usize> {
 fn run_one(job: &Job, threads: usize, setting: &Setting) -> Results {
     let started = Instant::now();
     results::print(&format!("==> {}: {} tests, {threads} at a time\n", job.title, job.names.len()));
-    let (mut ended, outcome, is_success) = start(job, threads, setting);
-    ended.extend(results::missing(&job.names, &ended, &outcome, is_success));
+    let (output, outcome, is_success) = start(job, threads, setting);
+    let ended = output.complete(&job.names, &outcome, is_success);
     let duration = started.elapsed();
     let failed = ended.iter().filter(|test| test.failure.is_some()).count();
     let counts = format!("{} passed, {failed} failed", ended.len() - failed);
@@ -71,18 +71,18 @@ fn run_one(job: &Job, threads: usize, setting: &Setting) -> Results {
     Results { title: job.title.clone(), package: job.program.package.clone(), threads, duration, ended }
 }
 
-/// Returns the tests that ended, how their program ended, and whether it succeeded.
-fn start(job: &Job, threads: usize, setting: &Setting) -> (Vec<Ended>, String, bool) {
+/// Returns the output of the job's process, how it ended, and whether that is a success.
+fn start(job: &Job, threads: usize, setting: &Setting) -> (Output, String, bool) {
     let mut command = step::ending_with_this(&command(job, threads, setting));
     let mut child = match command.stdout(Stdio::piped()).spawn() {
         Ok(child) => child,
-        Err(error) => return (Vec::new(), format!("cannot start: {error}"), false),
+        Err(error) => return (Output::default(), format!("cannot start: {error}"), false),
     };
     let output = child.stdout.take().map(BufReader::new);
-    let ended = output.map(|output| results::read(&job.title, output)).unwrap_or_default();
+    let output = output.map(|output| results::read(&job.title, output, results::print)).unwrap_or_default();
     match child.wait() {
-        Ok(status) => (ended, status.to_string(), status.success()),
-        Err(error) => (ended, error.to_string(), false),
+        Ok(status) => (output, status.to_string(), status.success()),
+        Err(error) => (output, error.to_string(), false),
     }
 }
 

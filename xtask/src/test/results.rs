@@ -36,10 +36,18 @@ impl Results {
     }
 }
 
+/// What is known from the output of a process.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Output {
+    pub(super) ended: Vec<Ended>,
+    /// The tests that started and did not end.
+    running: BTreeSet<String>,
+}
+
 /// Reads the output of a process until its end. Prints each ended test as a line with the title, because several
 /// processes may print at once, and what is no event as it is. A failure is printed as one piece.
-pub(super) fn read(title: &str, output: impl BufRead) -> Vec<Ended> {
-    let mut ended = Vec::new();
+pub(super) fn read(title: &str, output: impl BufRead, print: impl Fn(&str)) -> Output {
+    let mut read = Output::default();
     for line in output.split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
         let (text, message) = parts(&line);
@@ -47,29 +55,39 @@ pub(super) fn read(title: &str, output: impl BufRead) -> Vec<Ended> {
             print(&format!("{text}\n"));
         }
         let Some(TestMessage::Test(event)) = message else { continue };
-        if let TestEvent::Timeout { name } = &event {
-            print(&format!("running for over 60 s: {title} {name}\n"));
+        match &event {
+            TestEvent::Started { name } => drop(read.running.insert(name.clone())),
+            TestEvent::Timeout { name } => print(&format!("running for over 60 s: {title} {name}\n")),
+            _ => drop(read.running.remove(event.name())),
         }
         if let Some(test) = of_event(event) {
             print(&in_words(title, &test));
-            ended.push(test);
+            read.ended.push(test);
         }
     }
-    ended
+    read
 }
 
-/// Returns the names that did not end, or a failure of the program itself, as failed tests; none after a success.
-pub(super) fn missing(names: &[String], ended: &[Ended], outcome: &str, is_success: bool) -> Vec<Ended> {
-    let known: BTreeSet<&str> = ended.iter().map(|test| test.name.as_str()).collect();
-    let failed = |name: &str| Ended {
-        name: name.to_owned(),
-        seconds: 0.0,
-        failure: Some(format!("did not end; the test program: {outcome}\n")),
-    };
-    let missing: Vec<Ended> =
-        names.iter().filter(|name| !known.contains(name.as_str())).map(|name| failed(name)).collect();
-    let is_explained = is_success || !missing.is_empty() || ended.iter().any(|test| test.failure.is_some());
-    if is_explained { missing } else { vec![failed("(all passed)")] }
+impl Output {
+    /// Returns the tests of a process that has ended: each of these names that did not end has failed, and if all have
+    /// passed, a failure of the process itself is one more failed test.
+    pub(super) fn complete(self, names: &[String], outcome: &str, is_success: bool) -> Vec<Ended> {
+        let Self { mut ended, running } = self;
+        let known: BTreeSet<&str> = ended.iter().map(|test| test.name.as_str()).collect();
+        let failed = |name: &str, what: &str| Ended {
+            name: name.to_owned(),
+            seconds: 0.0,
+            failure: Some(format!("{what} when the test program ended with: {outcome}")),
+        };
+        let what = |name: &String| if running.contains(name) { "was running" } else { "had not started" };
+        let missing = names.iter().filter(|name| !known.contains(name.as_str()));
+        let mut missing: Vec<Ended> = missing.map(|name| failed(name, what(name))).collect();
+        ended.append(&mut missing);
+        if !is_success && ended.iter().all(|test| test.failure.is_none()) {
+            ended.push(failed("(the program)", "all tests had passed"));
+        }
+        ended
+    }
 }
 
 /// Writes to standard output; a reader that is gone does not end the tests.
@@ -91,8 +109,8 @@ fn of_event(event: TestEvent) -> Option<Ended> {
     match event {
         TestEvent::Ok { name, exec_time, .. } => Some(Ended { name, seconds: exec_time, failure: None }),
         TestEvent::Failed { name, exec_time, stdout, message, .. } => {
-            let failure = stdout.into_iter().chain(message).collect::<Vec<_>>().join("\n");
-            Some(Ended { name, seconds: exec_time, failure: Some(failure) })
+            let parts: Vec<String> = stdout.into_iter().chain(message).collect();
+            Some(Ended { name, seconds: exec_time, failure: Some(parts.join("\n").trim_end().to_owned()) })
         }
         TestEvent::Started { .. } | TestEvent::Ignored { .. } | TestEvent::Timeout { .. } => None,
     }
@@ -102,16 +120,19 @@ fn in_words(title: &str, test: &Ended) -> String {
     let Ended { name, seconds, failure } = test;
     match failure {
         None => format!("ok     {seconds:>7.2} s  {title} {name}\n"),
-        Some(failure) => format!("FAILED {seconds:>7.2} s  {title} {name}\n{failure}"),
+        Some(failure) => format!("FAILED {seconds:>7.2} s  {title} {name}\n{failure}\n"),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     const OUTPUT: &str = r#"{ "type": "suite", "event": "started", "test_count": 2 }
 { "type": "test", "event": "started", "name": "all::one" }
+{ "type": "test", "event": "started", "name": "all::three" }
 text of a child
 without an end{ "type": "test", "name": "all::one", "event": "ok", "exec_time": 1.5 }
 { "type": "test", "event": "timeout", "name": "all::two" }
@@ -125,8 +146,19 @@ without an end{ "type": "test", "name": "all::one", "event": "ok", "exec_time": 
 
     #[test]
     fn each_ended_test_is_read_also_after_text_of_another_process() {
-        let read = read("casement tests/all.rs", OUTPUT.as_bytes());
-        assert_eq!(read, [ended("all::one", 1.5, None), ended("all::two", 61.0, Some("left: 1\n"))]);
+        let printed = RefCell::new(String::new());
+        let read = read("casement tests/all.rs", OUTPUT.as_bytes(), |text| printed.borrow_mut().push_str(text));
+        assert_eq!(read.ended, [ended("all::one", 1.5, None), ended("all::two", 61.0, Some("left: 1"))]);
+        assert_eq!(read.running, BTreeSet::from(["all::three".to_owned()]));
+        let expected = "\
+text of a child
+without an end
+ok        1.50 s  casement tests/all.rs all::one
+running for over 60 s: casement tests/all.rs all::two
+FAILED   61.00 s  casement tests/all.rs all::two
+left: 1
+";
+        assert_eq!(printed.into_inner(), expected);
     }
 
     #[test]
@@ -142,18 +174,26 @@ without an end{ "type": "test", "name": "all::one", "event": "ok", "exec_time": 
 
     #[test]
     fn a_test_that_did_not_end_has_failed() {
-        let names = ["all::one", "all::two"].map(str::to_owned);
-        let missing = missing(&names, &[ended("all::one", 1.5, None)], "signal: 9 (SIGKILL)", false);
-        assert_eq!(missing, [ended("all::two", 0.0, Some("did not end; the test program: signal: 9 (SIGKILL)\n"))]);
+        let one = ended("all::one", 1.5, None);
+        let output = Output { ended: vec![one.clone()], running: BTreeSet::from(["all::two".to_owned()]) };
+        let names = ["all::one", "all::two", "all::three"].map(str::to_owned);
+        let two = ended("all::two", 0.0, Some("was running when the test program ended with: signal: 9 (SIGKILL)"));
+        let three = "had not started when the test program ended with: signal: 9 (SIGKILL)";
+        let expected = [one, two, ended("all::three", 0.0, Some(three))];
+        assert_eq!(output.complete(&names, "signal: 9 (SIGKILL)", false), expected);
     }
 
     #[test]
     fn a_program_that_fails_after_its_tests_has_failed() {
-        let one = [ended("all::one", 1.5, None)];
         let names = ["all::one".to_owned()];
-        assert_eq!(missing(&names, &one, "exit status: 0", true), []);
-        assert_eq!(missing(&names, &one, "exit status: 3", false).len(), 1);
-        let failed = [ended("all::one", 1.5, Some("left: 1\n"))];
-        assert_eq!(missing(&names, &failed, "exit status: 101", false), []);
+        let after = |test: &Ended, outcome: &str, is_success: bool| {
+            Output { ended: vec![test.clone()], ..Output::default() }.complete(&names, outcome, is_success)
+        };
+        let (passed, failed) = (ended("all::one", 1.5, None), ended("all::one", 1.5, Some("left: 1")));
+        assert_eq!(after(&passed, "exit status: 0", true), std::slice::from_ref(&passed));
+        assert_eq!(after(&failed, "exit status: 101", false), std::slice::from_ref(&failed));
+        let own =
+            ended("(the program)", 0.0, Some("all tests had passed when the test program ended with: exit status: 3"));
+        assert_eq!(after(&passed, "exit status: 3", false), [passed, own]);
     }
 }

@@ -1,21 +1,44 @@
 //! What is printed after all tests: what took how long, and what failed.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::processors::Times;
 use super::results::{Ended, Results};
 use crate::step::readable;
 
 /// The number of tests that are listed with their durations.
 const SLOWEST: usize = 20;
 
+/// A part of a run.
+pub(super) struct Step {
+    title: &'static str,
+    duration: Duration,
+    /// How much the processors of the machine worked meanwhile, if it took a second or more.
+    busy_percent: Option<u64>,
+}
+
+impl Step {
+    /// Runs a part; returns what it returns, and how long it took.
+    pub(super) fn timed<T>(title: &'static str, part: impl FnOnce() -> T) -> (T, Self) {
+        let (started, earlier) = (Instant::now(), Times::now());
+        let result = part();
+        let duration = started.elapsed();
+        let times = Times::now().zip(earlier).filter(|_| duration.as_secs() > 0);
+        (result, Self { title, duration, busy_percent: times.map(|(now, earlier)| now.busy_percent_since(earlier)) })
+    }
+
+    fn line(&self) -> String {
+        let busy = self.busy_percent.map(|percent| format!(", processors {percent} % busy")).unwrap_or_default();
+        format!("{:>12}  {}{busy}\n", readable(self.duration), self.title)
+    }
+}
+
 /// Returns the durations of the steps and processes, the slowest tests, the failures, and last the line
 /// `==> tests: N passed, N failed`.
-pub(super) fn text(steps: &[(&str, Duration)], results: &[Results]) -> String {
+pub(super) fn text(steps: &[Step], results: &[Results]) -> String {
     let mut text = String::from("==> what took how long\n");
-    for (step, duration) in steps {
-        text.push_str(&format!("{:>12}  {step}\n", readable(*duration)));
-    }
+    steps.iter().for_each(|step| text.push_str(&step.line()));
     for Results { title, threads, duration, ended, .. } in results {
         let tests = ended.len();
         text.push_str(&format!("{:>12}  {title}: {tests} tests, {threads} at a time\n", readable(*duration)));
@@ -77,7 +100,7 @@ mod tests {
         ];
         let expected = "\
 ==> what took how long
-   5 min 1 s  building
+   5 min 1 s  building, processors 97 % busy
    1 min 5 s  casement tests/all.rs: 2 tests, 2 at a time
        2.0 s  casement-http tests/all.rs: 1 tests, 2 at a time
 ==> the slowest tests
@@ -92,7 +115,8 @@ left: 1
 cargo xtask test -p casement all::b
 ==> tests: 2 passed, 1 failed
 ";
-        assert_eq!(text(&[("building", Duration::from_secs(301))], &all), expected);
+        let building = Step { title: "building", duration: Duration::from_secs(301), busy_percent: Some(97) };
+        assert_eq!(text(&[building], &all), expected);
     }
 
     #[test]
