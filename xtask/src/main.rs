@@ -37,6 +37,8 @@ mod docs_links;
 #[cfg(test)]
 mod migration_rules;
 #[cfg(test)]
+mod rebuilds;
+#[cfg(test)]
 mod source_rules;
 
 use clap::{Parser, Subcommand};

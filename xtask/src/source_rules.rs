@@ -84,6 +84,17 @@ fn no_test_is_ignored_silently() {
 }
 
 #[test]
+fn every_test_program_is_one_of_libtest() {
+    // `cargo xtask test` reads the events that libtest prints.
+    let has_own_main = |target: &Value| target.get("harness") == Some(&Value::Boolean(false));
+    for (path, manifest) in manifests() {
+        let lists = ["test", "bin"].iter().filter_map(|kind| manifest.get(*kind)?.as_array()).flatten();
+        let own = lists.chain(manifest.get("lib")).any(has_own_main);
+        assert!(!own, "{}: remove `harness = false`", path.display());
+    }
+}
+
+#[test]
 fn a_library_without_a_test_program_has_no_unit_test() {
     let disabled = manifests()
         .into_iter()
