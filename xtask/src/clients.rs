@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Context, Result};
 
@@ -35,12 +36,17 @@ pub(crate) fn ensure() -> Result<PathBuf> {
     let home = workspace::target()?.join("clients");
     let stamp = home.join("installed");
     let locks = read_locks(&wanted)?;
-    if !fs::read_to_string(&stamp).is_ok_and(|installed| installed == locks) {
-        install(&wanted, &home)?;
-        // Written last, so that an interrupted installation does not count as complete.
-        fs::write(&stamp, locks).with_context(|| format!("cannot write {}", stamp.display()))?;
-    }
-    build_rust(&wanted.join("rust"), &home)?;
+    // The build needs a processor for minutes, and the installation the network.
+    let (built, installed) = thread::scope(|scope| {
+        let building = scope.spawn(|| build_rust(&wanted.join("rust")));
+        let is_installed = fs::read_to_string(&stamp).is_ok_and(|installed| installed == locks);
+        let installed = if is_installed { Ok(()) } else { install(&wanted, &home) };
+        (building.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), installed)
+    });
+    installed?;
+    // Written last, so that an interrupted installation does not count as complete.
+    fs::write(&stamp, locks).with_context(|| format!("cannot write {}", stamp.display()))?;
+    fs::copy(built?, home.join("rust-clients")).context("cannot copy the Rust clients")?;
     Ok(home)
 }
 
@@ -94,12 +100,12 @@ fn install_node(home: &Path) -> Result<()> {
     std::os::unix::fs::symlink(node, home.join("node")).context("cannot link Node")
 }
 
-/// Builds the program with the Rust clients. It is no member of the workspace: its crates are no dependencies of ours.
-fn build_rust(source: &Path, home: &Path) -> Result<()> {
+/// Builds the program with the Rust clients; returns its path. It is no member of the workspace: its crates are no
+/// dependencies of ours.
+fn build_rust(source: &Path) -> Result<PathBuf> {
     let target = workspace::target()?.join("rust-clients");
     let mut cargo = workspace::cargo();
     cargo.args(["build", "--locked", "--quiet"]).arg("--target-dir").arg(&target).current_dir(source);
     step::run("building the Rust clients", &mut cargo)?;
-    fs::copy(target.join("debug/rust-clients"), home.join("rust-clients")).context("cannot copy the Rust clients")?;
-    Ok(())
+    Ok(target.join("debug/rust-clients"))
 }

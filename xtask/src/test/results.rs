@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Write as _};
 use std::time::Duration;
 
 use cargo_metadata::TestMessage;
-use cargo_metadata::libtest::TestEvent;
+use cargo_metadata::libtest::{SuiteEvent, TestEvent};
 
 /// A test that has ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,7 +44,7 @@ pub(super) struct Output {
     running: BTreeSet<String>,
 }
 
-/// Reads the output of a process until its end. Prints each ended test as a line with the title, because several
+/// Reads the output of a process until all its tests have ended; what a test left behind may hold the output open. Prints each ended test as a line with the title, because several
 /// processes may print at once, and what is no event as it is. A failure is printed as one piece.
 pub(super) fn read(title: &str, output: impl BufRead, print: impl Fn(&str)) -> Output {
     let mut read = Output::default();
@@ -54,7 +54,11 @@ pub(super) fn read(title: &str, output: impl BufRead, print: impl Fn(&str)) -> O
         if message.is_none() || !text.is_empty() {
             print(&format!("{text}\n"));
         }
-        let Some(TestMessage::Test(event)) = message else { continue };
+        let event = match message {
+            Some(TestMessage::Test(event)) => event,
+            Some(TestMessage::Suite(SuiteEvent::Ok { .. } | SuiteEvent::Failed { .. })) => break,
+            _ => continue,
+        };
         match &event {
             TestEvent::Started { name } => drop(read.running.insert(name.clone())),
             TestEvent::Timeout { name } => print(&format!("running for over 60 s: {title} {name}\n")),
@@ -138,6 +142,7 @@ without an end{ "type": "test", "name": "all::one", "event": "ok", "exec_time": 
 { "type": "test", "event": "timeout", "name": "all::two" }
 { "type": "test", "name": "all::two", "event": "failed", "exec_time": 61.0, "stdout": "left: 1\n" }
 { "type": "suite", "event": "failed", "passed": 1, "failed": 1, "ignored": 0, "measured": 0, "filtered_out": 0, "exec_time": 61.0 }
+text of what a test left behind
 "#;
 
     fn ended(name: &str, seconds: f32, failure: Option<&str>) -> Ended {
@@ -145,7 +150,7 @@ without an end{ "type": "test", "name": "all::one", "event": "ok", "exec_time": 
     }
 
     #[test]
-    fn each_ended_test_is_read_also_after_text_of_another_process() {
+    fn each_ended_test_is_read_also_after_text_of_another_process_until_the_last() {
         let printed = RefCell::new(String::new());
         let read = read("casement tests/all.rs", OUTPUT.as_bytes(), |text| printed.borrow_mut().push_str(text));
         assert_eq!(read.ended, [ended("all::one", 1.5, None), ended("all::two", 61.0, Some("left: 1"))]);

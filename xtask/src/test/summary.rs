@@ -1,5 +1,6 @@
 //! What is printed after all tests: what took how long, and what failed.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -34,12 +35,14 @@ impl Step {
     }
 }
 
-/// Returns the durations of the steps and processes, the slowest tests, the failures, and last the line
+/// Returns the durations of the steps and of the processes, longest first, the slowest tests, the failures, and last the line
 /// `==> tests: N passed, N failed`.
 pub(super) fn text(steps: &[Step], results: &[Results]) -> String {
     let mut text = String::from("==> what took how long\n");
     steps.iter().for_each(|step| text.push_str(&step.line()));
-    for Results { title, threads, duration, ended, .. } in results {
+    let mut longest_first: Vec<&Results> = results.iter().collect();
+    longest_first.sort_by_key(|one| Reverse(one.duration));
+    for Results { title, threads, duration, ended, .. } in longest_first {
         let tests = ended.len();
         text.push_str(&format!("{:>12}  {title}: {tests} tests, {threads} at a time\n", readable(*duration)));
     }
@@ -95,8 +98,8 @@ mod tests {
     #[test]
     fn the_summary_has_durations_and_failures_and_counts_over_all_lanes() {
         let all = [
-            results("casement", 65, vec![ended("all::a", 3.0, None), ended("all::b", 60.25, Some("left: 1\n"))]),
             results("casement-http", 2, vec![ended("all::c", 1.5, None)]),
+            results("casement", 65, vec![ended("all::a", 3.0, None), ended("all::b", 60.25, Some("left: 1\n"))]),
         ];
         let expected = "\
 ==> what took how long
