@@ -34,8 +34,8 @@ pub(crate) fn run_reading<T>(
     result
 }
 
-/// Returns the command as one that the system kills when the thread that starts it ends. A killed `cargo xtask` so leaves
-/// no build and no test behind; Ctrl-C reaches all processes of the terminal anyway.
+/// Returns the command as one that the system kills when the thread that starts it ends: if this program is killed, no
+/// build and no test program stays behind. Ctrl-C reaches all processes of the terminal anyway.
 pub(crate) fn ending_with_this(command: &Command) -> Command {
     let mut bound = Command::new("setpriv");
     bound.args(["--pdeathsig", "KILL"]).arg(command.get_program()).args(command.get_args());

@@ -167,7 +167,7 @@ left: 1
     }
 
     #[test]
-    fn text_before_a_message_and_text_without_one_are_kept() {
+    fn text_before_a_message_and_text_without_one_are_not_lost() {
         let finished = r#"{ "type": "test", "name": "one", "event": "ok", "exec_time": 0.1 }"#;
         assert_eq!(parts(finished).0, "");
         assert!(parts(finished).1.is_some());
