@@ -6,6 +6,23 @@ ALTER TABLE browser_pools ADD COLUMN shape jsonb NOT NULL DEFAULT '{}';
 ALTER TABLE browsers ADD COLUMN shape jsonb NOT NULL DEFAULT '{}';
 ALTER TABLE sessions ADD COLUMN shape jsonb NOT NULL DEFAULT '{}';
 
+-- Fills the values of the rows that exist, by writing each table once, which takes a fraction of the time of an update of all rows.
+ALTER TABLE browser_pools ALTER COLUMN shape TYPE jsonb USING jsonb_build_object(
+    'engine', engine, 'headless', headless, 'stealth', stealth, 'kiosk_mode', kiosk_mode,
+    'viewport_width', viewport_width, 'viewport_height', viewport_height, 'viewport_refresh_rate', viewport_refresh_rate,
+    'memory_mib', memory_mib, 'time_zone', time_zone, 'locale', locale
+);
+ALTER TABLE browsers ALTER COLUMN shape TYPE jsonb USING jsonb_build_object(
+    'engine', engine, 'headless', headless, 'stealth', stealth, 'kiosk_mode', kiosk_mode,
+    'viewport_width', viewport_width, 'viewport_height', viewport_height, 'viewport_refresh_rate', viewport_refresh_rate,
+    'memory_mib', memory_mib, 'time_zone', time_zone, 'locale', locale
+);
+ALTER TABLE sessions ALTER COLUMN shape TYPE jsonb USING jsonb_build_object(
+    'engine', engine, 'headless', headless, 'stealth', stealth, 'kiosk_mode', kiosk_mode,
+    'viewport_width', viewport_width, 'viewport_height', viewport_height, 'viewport_refresh_rate', viewport_refresh_rate,
+    'memory_mib', memory_mib, 'time_zone', time_zone, 'locale', locale
+);
+
 CREATE FUNCTION keep_shapes_alike() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.shape <> '{}' AND (TG_OP = 'INSERT' OR NEW.shape <> OLD.shape) THEN
@@ -33,8 +50,3 @@ CREATE TRIGGER sessions_shape
     BEFORE INSERT OR UPDATE OF shape, engine, headless, stealth, kiosk_mode, viewport_width, viewport_height, viewport_refresh_rate,
         memory_mib, time_zone, locale
     ON sessions FOR EACH ROW EXECUTE FUNCTION keep_shapes_alike();
-
--- The trigger fills the values of the rows that exist.
-UPDATE browser_pools SET shape = '{}';
-UPDATE browsers SET shape = '{}';
-UPDATE sessions SET shape = '{}';

@@ -11,7 +11,8 @@ const LAST_OF_FIRST_RELEASE: &str = "2026-11-23-180000_storage";
 
 /// Migrations that may break a rule, with the reason why the version before works nevertheless, such as "the column is
 /// unused since 0.3.0".
-const EXCEPTIONS: &[(&str, &str)] = &[];
+const EXCEPTIONS: &[(&str, &str)] =
+    &[("2026-11-28-170000_shapes", "the column whose type it sets is new: that fills it in one pass over the table")];
 
 /// Returns the statements in upper case, without comments and texts, with single spaces.
 fn statements(sql: &str) -> Vec<String> {

@@ -10,7 +10,7 @@ use deadpool::managed::{Manager, Metrics, Object, Pool, QueueMode, RecycleError,
 use diesel::ConnectionError;
 use diesel_async::{AnsiTransactionManager, AsyncPgConnection, TransactionManager};
 use tokio::runtime::Handle;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use casement_domain::StoreError;
 
@@ -73,26 +73,21 @@ impl Database {
     }
 
     /// Runs one statement that changes something: measured as `operation`, with a timeout.
-    pub(crate) async fn call<T>(
+    pub(crate) fn call<T>(
         &self,
         operation: &'static str,
         work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
-    ) -> Result<T, StoreError> {
-        let sent = AtomicBool::new(false);
-        let noted = async |connection: &mut AsyncPgConnection| {
-            sent.store(true, Ordering::Relaxed);
-            work(connection).await
-        };
-        measured(operation, &sent, self.attempt(noted)).await
+    ) -> impl Future<Output = Result<T, StoreError>> {
+        self.run(operation, Kind::Change, work, Err)
     }
 
     /// Runs statements that only read; otherwise like [`call`](Self::call).
-    pub(crate) async fn fetch<T>(
+    pub(crate) fn fetch<T>(
         &self,
         operation: &'static str,
         work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
-    ) -> Result<T, StoreError> {
-        measured(operation, &AtomicBool::new(false), self.attempt(work)).await
+    ) -> impl Future<Output = Result<T, StoreError>> {
+        self.run(operation, Kind::Read, work, Err)
     }
 
     /// Runs a read that is always short, on the connection that a web worker shares among its reads: others may wait
@@ -103,10 +98,7 @@ impl Database {
         work: impl AsyncFnOnce(&AsyncPgConnection) -> Result<T, CallError>,
     ) -> Result<T, StoreError> {
         match self.reads.here() {
-            Some(slot) => {
-                let reading = self.attempt_shared(self.reads, &slot, work);
-                measured(operation, &AtomicBool::new(false), reading).await
-            }
+            Some(slot) => self.run_shared(operation, Kind::Read, (self.reads, &slot), work).await,
             None => self.fetch(operation, async |connection| work(connection).await).await,
         }
     }
@@ -119,66 +111,87 @@ impl Database {
         work: impl AsyncFnOnce(&AsyncPgConnection) -> Result<T, CallError>,
     ) -> Result<T, StoreError> {
         match self.leases.here() {
-            Some(slot) => {
-                let sent = AtomicBool::new(false);
-                let noted = async |connection: &AsyncPgConnection| {
-                    sent.store(true, Ordering::Relaxed);
-                    work(connection).await
-                };
-                measured(operation, &sent, self.attempt_shared(self.leases, &slot, noted)).await
-            }
+            Some(slot) => self.run_shared(operation, Kind::Change, (self.leases, &slot), work).await,
             None => self.call(operation, async |connection| work(connection).await).await,
         }
     }
 
-    async fn attempt_shared<T>(
+    /// Runs the work of a call, in a transaction if it is one. This function is compiled for each call of the
+    /// repositories, so what does not depend on the work is elsewhere.
+    async fn run<T>(
         &self,
-        connections: PipelinedConnections,
-        slot: &Slot,
+        operation: &'static str,
+        kind: Kind,
+        work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
+        meaning: impl FnOnce(CallError) -> Result<T, CallError>,
+    ) -> Result<T, StoreError> {
+        let call = Call::begin(operation);
+        let mut connection = match self.connection().instrument(call.span.clone()).await {
+            Ok(connection) => Guard(Some(connection)),
+            Err(error) => return self.end(&call, Err(error)),
+        };
+        let working = connection.get().run(&call.span, async |connection| {
+            call.start(connection, kind).await?;
+            let answer = work(connection).await;
+            call.complete(connection, kind, answer.is_ok()).await.and(answer)
+        });
+        let answer = match tokio::time::timeout(WORK_LIMIT, working).await {
+            Ok(Ok(answer)) => {
+                // Released only here: after a call that failed or was dropped, the connection may still be busy.
+                connection.release();
+                answer.or_else(meaning)
+            }
+            Ok(Err(lost)) => Err(CallError::Unreachable(Unreachable::Lost(lost))),
+            Err(_elapsed) => Err(CallError::Unreachable(Unreachable::TooSlow(WORK_LIMIT))),
+        };
+        self.end(&call, answer)
+    }
+
+    async fn run_shared<T>(
+        &self,
+        operation: &'static str,
+        kind: Kind,
+        (connections, slot): (PipelinedConnections, &Slot),
         work: impl AsyncFnOnce(&AsyncPgConnection) -> Result<T, CallError>,
-    ) -> Result<T, CallError> {
-        if self.pool.is_closed() {
-            return Err(CallError::Unreachable(Unreachable::NoConnection("the pool is closed".to_owned())));
-        }
+    ) -> Result<T, StoreError> {
+        let call = Call::begin(operation);
         let working = async {
-            let opening = async {
-                let opened = tokio::time::timeout(CONNECT_LIMIT, PipelinedConnection::open(&self.shared)).await;
-                opened.map_err(|_elapsed| Unreachable::TooSlow(CONNECT_LIMIT))?.map_err(Unreachable::from)
-            };
-            let shared = slot.get_or_try_init(|| opening).await.map_err(CallError::Unreachable)?;
+            let shared = self.shared(slot).await?;
+            call.sent.store(kind != Kind::Read, Ordering::Relaxed);
             Box::pin(work(shared.connection())).await
         };
-        match tokio::time::timeout(WORK_LIMIT, working).await {
-            Ok(answer) => {
-                if answer.is_ok() {
-                    self.answered.fetch_add(1, Ordering::Relaxed);
-                }
-                answer
-            }
+        let answer = match tokio::time::timeout(WORK_LIMIT, working.instrument(call.span.clone())).await {
+            Ok(answer) => answer,
             Err(_elapsed) => {
                 // Drops the connection, since all calls behind this one would be delayed too.
                 connections.forget();
                 Err(CallError::Unreachable(Unreachable::TooSlow(WORK_LIMIT)))
             }
-        }
+        };
+        self.end(&call, answer)
     }
 
-    async fn attempt<T>(
-        &self,
-        work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
-    ) -> Result<T, CallError> {
-        let mut connection = Guard(Some(self.connection().await?));
-        let answer = match tokio::time::timeout(WORK_LIMIT, connection.get().run(work)).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(lost)) => return Err(CallError::Unreachable(Unreachable::Lost(lost))),
-            Err(_elapsed) => return Err(CallError::Unreachable(Unreachable::TooSlow(WORK_LIMIT))),
-        };
-        // Released only here: after a call that failed or was dropped, the connection may still be busy.
-        connection.release();
-        if answer.is_ok() {
-            self.answered.fetch_add(1, Ordering::Relaxed);
+    /// Returns the connection of a slot, and opens it for the first user.
+    async fn shared<'s>(&self, slot: &'s Slot) -> Result<&'s PipelinedConnection, CallError> {
+        if self.pool.is_closed() {
+            return Err(CallError::Unreachable(Unreachable::NoConnection("the pool is closed".to_owned())));
         }
-        answer
+        let opening = async {
+            let opened = tokio::time::timeout(CONNECT_LIMIT, PipelinedConnection::open(&self.shared)).await;
+            opened.map_err(|_elapsed| Unreachable::TooSlow(CONNECT_LIMIT))?.map_err(Unreachable::from)
+        };
+        slot.get_or_try_init(|| opening).await.map_err(CallError::Unreachable)
+    }
+
+    fn end<T>(&self, call: &Call, answer: Result<T, CallError>) -> Result<T, StoreError> {
+        call.measure(answer.as_ref().err());
+        match answer {
+            Ok(value) => {
+                self.answered.fetch_add(1, Ordering::Relaxed);
+                Ok(value)
+            }
+            Err(error) => Err(call.failed(error)),
+        }
     }
 
     async fn connection(&self) -> Result<Pooled, CallError> {
@@ -202,40 +215,32 @@ impl Database {
     }
 
     /// Like [`call`](Self::call), with the work in one transaction: committed if it succeeds, otherwise rolled back.
-    pub(crate) async fn transaction<T>(
+    pub(crate) fn transaction<T>(
         &self,
         operation: &'static str,
         work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
-    ) -> Result<T, StoreError> {
-        self.transaction_or(operation, work, Err).await
+    ) -> impl Future<Output = Result<T, StoreError>> {
+        self.run(operation, Kind::Transaction, work, Err)
     }
 
     /// Like [`fetch`](Self::fetch), with all reads from one snapshot of the database.
-    pub(crate) async fn snapshot<T>(
+    pub(crate) fn snapshot<T>(
         &self,
         operation: &'static str,
         work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
-    ) -> Result<T, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let level = diesel::sql_query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY");
-            diesel_async::RunQueryDsl::execute(level, connection).await?;
-            work(connection).await
-        };
-        self.transaction(operation, work).await.map_err(|error| error.with_maybe_done(false))
+    ) -> impl Future<Output = Result<T, StoreError>> {
+        self.run(operation, Kind::Snapshot, work, Err)
     }
 
     /// Like [`transaction`](Self::transaction); `meaning` may convert a failure, such as a taken name, to a value after
     /// the rollback.
-    pub(crate) async fn transaction_or<T>(
+    pub(crate) fn transaction_or<T>(
         &self,
         operation: &'static str,
         work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
         meaning: impl FnOnce(CallError) -> Result<T, CallError>,
-    ) -> Result<T, StoreError> {
-        let committing = AtomicBool::new(false);
-        let attempt =
-            self.attempt(async |connection| in_transaction(connection, &committing, work).await.or_else(meaning));
-        measured(operation, &committing, attempt).await
+    ) -> impl Future<Output = Result<T, StoreError>> {
+        self.run(operation, Kind::Transaction, work, meaning)
     }
 
     /// Checks that the database answers.
@@ -256,43 +261,76 @@ impl Database {
     }
 }
 
-/// Measures a call as `operation`, and converts its error to [`StoreError`]. `sent`: whether a changing statement, or
-/// the commit of a transaction, was sent.
-async fn measured<T>(
-    operation: &'static str,
-    sent: &AtomicBool,
-    attempt: impl Future<Output = Result<T, CallError>>,
-) -> Result<T, StoreError> {
-    let started = Instant::now();
-    let answer =
-        attempt.instrument(tracing::debug_span!("database", otel.name = operation, otel.kind = "client")).await;
-    let outcome = answer.as_ref().map_or_else(CallError::label, |_| "ok");
-    metrics::histogram!("casement_database_call_seconds", "operation" => operation, "outcome" => outcome)
-        .record(started.elapsed().as_secs_f64());
-    answer.map_err(|error| {
-        let error = error.into_store_error(operation, sent.load(Ordering::Relaxed));
-        tracing::debug!(operation, outcome, error = &error as &dyn std::error::Error, "a database call failed");
-        error
-    })
+/// What the statements of a call do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// They only read.
+    Read,
+    /// One of them changes something, and is committed by itself.
+    Change,
+    /// They are committed together.
+    Transaction,
+    /// They only read, from one snapshot.
+    Snapshot,
 }
 
-async fn in_transaction<T>(
-    connection: &mut AsyncPgConnection,
-    committing: &AtomicBool,
-    work: impl AsyncFnOnce(&mut AsyncPgConnection) -> Result<T, CallError>,
-) -> Result<T, CallError> {
-    AnsiTransactionManager::begin_transaction(connection).await?;
-    match work(connection).await {
-        Ok(value) => {
-            committing.store(true, Ordering::Relaxed);
-            AnsiTransactionManager::commit_transaction(connection).await?;
-            Ok(value)
+/// A call from its begin to its measured end.
+struct Call {
+    operation: &'static str,
+    started: Instant,
+    span: Span,
+    /// Whether a changing statement, or the commit of a transaction, was sent.
+    sent: AtomicBool,
+}
+
+impl Call {
+    fn begin(operation: &'static str) -> Self {
+        let span = tracing::debug_span!("database", otel.name = operation, otel.kind = "client");
+        Self { operation, started: Instant::now(), span, sent: AtomicBool::new(false) }
+    }
+
+    /// Does what precedes the statements.
+    async fn start(&self, connection: &mut AsyncPgConnection, kind: Kind) -> Result<(), CallError> {
+        match kind {
+            Kind::Read => {}
+            Kind::Change => self.sent.store(true, Ordering::Relaxed),
+            Kind::Transaction => AnsiTransactionManager::begin_transaction(connection).await?,
+            Kind::Snapshot => {
+                AnsiTransactionManager::begin_transaction(connection).await?;
+                let level = diesel::sql_query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY");
+                diesel_async::RunQueryDsl::execute(level, connection).await?;
+            }
         }
-        Err(error) => {
-            // The first error is returned; a rollback that fails breaks the connection.
-            let _reported = AnsiTransactionManager::rollback_transaction(connection).await;
-            Err(error)
+        Ok(())
+    }
+
+    /// Does what follows the statements.
+    async fn complete(&self, connection: &mut AsyncPgConnection, kind: Kind, succeeded: bool) -> Result<(), CallError> {
+        match kind {
+            Kind::Read | Kind::Change => {}
+            Kind::Transaction | Kind::Snapshot if succeeded => {
+                self.sent.store(kind == Kind::Transaction, Ordering::Relaxed);
+                AnsiTransactionManager::commit_transaction(connection).await?;
+            }
+            Kind::Transaction | Kind::Snapshot => {
+                // The first error is returned; a rollback that fails breaks the connection.
+                let _reported = AnsiTransactionManager::rollback_transaction(connection).await;
+            }
         }
+        Ok(())
+    }
+
+    fn measure(&self, error: Option<&CallError>) {
+        let outcome = error.map_or("ok", CallError::label);
+        let labels = [("operation", self.operation), ("outcome", outcome)];
+        metrics::histogram!("casement_database_call_seconds", &labels).record(self.started.elapsed().as_secs_f64());
+    }
+
+    fn failed(&self, error: CallError) -> StoreError {
+        let (operation, outcome) = (self.operation, error.label());
+        let error = error.into_store_error(operation, self.sent.load(Ordering::Relaxed));
+        tracing::debug!(operation, outcome, error = &error as &dyn std::error::Error, "a database call failed");
+        error
     }
 }
 

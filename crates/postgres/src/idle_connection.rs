@@ -1,13 +1,13 @@
 //! A connection whose socket is driven by its current user. A task for the socket would be woken twice per statement,
 //! to send it and to receive the result, and on another thread that costs more than a short statement.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use diesel::ConnectionError;
 use diesel_async::AsyncPgConnection;
 use diesel_async::pooled_connection::PoolableConnection as _;
+use tracing::Span;
 
 use crate::connect::{Address, Wire, bad_connection, describe};
 
@@ -26,18 +26,23 @@ impl IdleConnection {
     /// Opens a connection. Its socket belongs to the current runtime.
     pub(crate) async fn open(address: &Address) -> Result<Self, ConnectionError> {
         let (client, mut wire) = address.connect().await.map_err(|error| bad_connection(&error))?;
-        let greeted = drive(&mut wire, AsyncPgConnection::try_from(client)).await;
+        let greeting = Box::pin(AsyncPgConnection::try_from(client));
+        let greeted = Driven { wire: &mut wire, span: Span::none(), work: greeting }.await;
         let connection = greeted.map_err(|lost| ConnectionError::BadConnection(lost.to_string()))??;
         Ok(Self { connection, wire })
     }
 
-    /// Runs `work` to its end. If this future is dropped early, the connection may still be busy with the work.
+    /// Runs `work` to its end, in the span. If the future is dropped early, the connection may still be busy with the work.
     ///
     /// # Errors
     /// [`Lost`] if the connection was closed before `work` ended.
-    pub(crate) async fn run<T>(&mut self, work: impl AsyncFnOnce(&mut AsyncPgConnection) -> T) -> Result<T, Lost> {
+    pub(crate) fn run<T>(
+        &mut self,
+        span: &Span,
+        work: impl AsyncFnOnce(&mut AsyncPgConnection) -> T,
+    ) -> impl Future<Output = Result<T, Lost>> {
         // Boxed to make this future small, since there may be thousands at a time.
-        drive(&mut self.wire, Box::pin(work(&mut self.connection))).await
+        Driven { wire: &mut self.wire, span: span.clone(), work: Box::pin(work(&mut self.connection)) }
     }
 
     /// Whether the connection is known to be unusable.
@@ -48,21 +53,42 @@ impl IdleConnection {
 }
 
 /// Drives the socket of `wire` until `work` is done.
-async fn drive<T>(wire: &mut Wire, work: impl Future<Output = T>) -> Result<T, Lost> {
-    let mut work = pin!(work);
-    poll_fn(|cx| {
-        if let Poll::Ready(done) = work.as_mut().poll(cx) {
-            return Poll::Ready(Ok(done));
+struct Driven<'a, F> {
+    wire: &'a mut Wire,
+    span: Span,
+    work: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Driven<'_, F> {
+    type Output = Result<F::Output, Lost>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { wire, span, work } = &mut *self;
+        let mut done = None;
+        let mut advance = |cx: &mut Context<'_>| {
+            let Poll::Ready(value) = work.as_mut().poll(cx) else { return false };
+            done = Some(value);
+            true
+        };
+        let outcome = span.in_scope(|| drive(wire, &mut advance, cx));
+        match done {
+            Some(value) => Poll::Ready(Ok(value)),
+            None => outcome.map(Err),
         }
-        let Poll::Ready(ended) = Pin::new(&mut *wire).poll(cx) else { return Poll::Pending };
-        // The last message before the end may complete the work.
-        match work.as_mut().poll(cx) {
-            Poll::Ready(done) => Poll::Ready(Ok(done)),
-            Poll::Pending => {
-                let why = ended.err().map_or_else(|| "it was closed".to_owned(), |error| describe(&error));
-                Poll::Ready(Err(Lost(why)))
-            }
-        }
-    })
-    .await
+    }
+}
+
+/// Polls the work by `advance`, which returns true once it is done, then the socket. Returns why the connection was lost
+/// before the work was done.
+fn drive(wire: &mut Wire, advance: &mut dyn FnMut(&mut Context<'_>) -> bool, cx: &mut Context<'_>) -> Poll<Lost> {
+    if advance(cx) {
+        return Poll::Pending;
+    }
+    let Poll::Ready(ended) = Pin::new(wire).poll(cx) else { return Poll::Pending };
+    // The last message before the end may complete the work.
+    if advance(cx) {
+        return Poll::Pending;
+    }
+    let why = ended.err().map_or_else(|| "it was closed".to_owned(), |error| describe(&error));
+    Poll::Ready(Lost(why))
 }

@@ -14,6 +14,7 @@ use diesel::query_dsl::methods::{LimitDsl, OffsetDsl};
 use diesel::sql_types::{Bool, Text};
 use diesel_async::methods::{ExecuteDsl, LoadQuery};
 use diesel_async::{AsyncConnectionCore, AsyncPgConnection, RunQueryDsl};
+use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
 use crate::column::{Column, ColumnValue, Stored};
@@ -22,20 +23,64 @@ use crate::error::CallError;
 
 type Connection = AsyncPgConnection;
 
+/// A query without its type, so that what runs it is compiled once for each type of row.
+trait Load<'q, C, R>: Send {
+    fn load<'c>(self: Box<Self>, connection: &'c mut C) -> BoxFuture<'c, QueryResult<Vec<R>>>
+    where
+        'q: 'c;
+}
+
+type AnyQuery<'q, C, R> = Box<dyn Load<'q, C, R> + 'q>;
+
+impl<'q, C: AsyncConnectionCore + Send, R: Send + 'static, Q: LoadQuery<'q, C, R> + Send + 'q> Load<'q, C, R> for Q {
+    fn load<'c>(self: Box<Self>, connection: &'c mut C) -> BoxFuture<'c, QueryResult<Vec<R>>>
+    where
+        'q: 'c,
+    {
+        Box::pin(RunQueryDsl::load(*self, connection))
+    }
+}
+
+/// A statement that changes something, without its type.
+trait Execute<'q>: Send {
+    fn execute<'c>(self: Box<Self>, connection: &'c mut Connection) -> BoxFuture<'c, QueryResult<usize>>
+    where
+        'q: 'c;
+}
+
+type AnyStatement<'q> = Box<dyn Execute<'q> + 'q>;
+
+impl<'q, Q: ExecuteDsl<Connection> + Send + 'q> Execute<'q> for Q {
+    fn execute<'c>(self: Box<Self>, connection: &'c mut Connection) -> BoxFuture<'c, QueryResult<usize>>
+    where
+        'q: 'c,
+    {
+        Box::pin(ExecuteDsl::execute(*self, connection))
+    }
+}
+
 /// The value of the one row that `query` reads.
-pub(crate) fn find<'q, C: AsyncConnectionCore + Send, R: Stored<V> + Send, V: Send>(
+pub(crate) fn find<'q, C: AsyncConnectionCore + Send, R: Stored<V> + Send + 'static, V: Send>(
     connection: &mut C,
     query: impl LoadQuery<'q, C, R> + Send + 'q,
 ) -> impl Future<Output = Result<Option<V>, CallError>> + Send {
-    async move { Ok(query.get_result(connection).await.optional()?.map(R::value).transpose()?) }
+    first(connection, Box::new(query))
+}
+
+async fn first<C, R: Stored<V>, V>(connection: &mut C, query: AnyQuery<'_, C, R>) -> Result<Option<V>, CallError> {
+    Ok(query.load(connection).await?.into_iter().next().map(R::value).transpose()?)
 }
 
 /// The values of the rows that `query` reads.
-pub(crate) fn all<'q, C: AsyncConnectionCore + Send, R: Stored<V> + Send, V: Send>(
+pub(crate) fn all<'q, C: AsyncConnectionCore + Send, R: Stored<V> + Send + 'static, V: Send>(
     connection: &mut C,
     query: impl LoadQuery<'q, C, R> + Send + 'q,
 ) -> impl Future<Output = Result<Vec<V>, CallError>> + Send {
-    async move { Ok(query.load(connection).await?.value()?) }
+    values(connection, Box::new(query))
+}
+
+async fn values<C, R: Stored<V>, V>(connection: &mut C, query: AnyQuery<'_, C, R>) -> Result<Vec<V>, CallError> {
+    Ok(query.load(connection).await?.value()?)
 }
 
 /// Whether `query`, which selects an id, finds a row. A query with a lock clause also locks the row.
@@ -56,16 +101,24 @@ pub(crate) fn counted<'q>(
 
 impl Database {
     /// The value of the one row that `query` reads.
-    pub(crate) fn find<'q, R: Stored<V> + Send, V: Send>(
+    pub(crate) fn find<'q, R: Stored<V> + Send + 'static, V: Send>(
         &self,
         operation: &'static str,
         query: impl LoadQuery<'q, Connection, R> + Send + 'q,
     ) -> impl Future<Output = Result<Option<V>, StoreError>> + Send {
-        self.fetch(operation, async move |connection: &mut Connection| find(connection, query).await)
+        self.find_any(operation, Box::new(query))
+    }
+
+    fn find_any<R: Stored<V> + Send, V: Send>(
+        &self,
+        operation: &'static str,
+        query: AnyQuery<'_, Connection, R>,
+    ) -> impl Future<Output = Result<Option<V>, StoreError>> + Send {
+        self.fetch(operation, async move |connection: &mut Connection| first(connection, query).await)
     }
 
     /// Like [`find`](Self::find), for a query that is always short. See [`Database::read`].
-    pub(crate) fn read_one<'q, R: Stored<V> + Send, V: Send>(
+    pub(crate) fn read_one<'q, R: Stored<V> + Send + 'static, V: Send>(
         &self,
         operation: &'static str,
         query: impl for<'c> LoadQuery<'q, &'c Connection, R> + Send + 'q,
@@ -74,47 +127,73 @@ impl Database {
     }
 
     /// The values of the rows that `query` reads.
-    pub(crate) fn all<'q, R: Stored<V> + Send, V: Send>(
+    pub(crate) fn all<'q, R: Stored<V> + Send + 'static, V: Send>(
         &self,
         operation: &'static str,
         query: impl LoadQuery<'q, Connection, R> + Send + 'q,
     ) -> impl Future<Output = Result<Vec<V>, StoreError>> + Send {
-        self.fetch(operation, async move |connection: &mut Connection| all(connection, query).await)
+        self.all_any(operation, Box::new(query))
+    }
+
+    fn all_any<R: Stored<V> + Send, V: Send>(
+        &self,
+        operation: &'static str,
+        query: AnyQuery<'_, Connection, R>,
+    ) -> impl Future<Output = Result<Vec<V>, StoreError>> + Send {
+        self.fetch(operation, async move |connection: &mut Connection| values(connection, query).await)
     }
 
     /// Reads a page: the values of the rows of `query`, which is limited here.
-    pub(crate) fn page<'q, R: Stored<V> + Send, V: Send>(
+    pub(crate) fn page<'q, R: Stored<V> + Send + 'static, V: Send>(
         &self,
         operation: &'static str,
         page: Page,
         query: impl LimitDsl<Output: OffsetDsl<Output: LoadQuery<'q, Connection, R> + Send + 'q>>,
     ) -> impl Future<Output = Result<Listed<V>, StoreError>> + Send {
         let (limit, offset) = window(page);
-        let found = self.all(operation, query.limit(limit).offset(offset));
-        async move { Ok(page.cut(found.await?)) }
+        self.page_any(operation, page, Box::new(query.limit(limit).offset(offset)))
+    }
+
+    async fn page_any<R: Stored<V> + Send, V: Send>(
+        &self,
+        operation: &'static str,
+        page: Page,
+        query: AnyQuery<'_, Connection, R>,
+    ) -> Result<Listed<V>, StoreError> {
+        Ok(page.cut(self.all_any(operation, query).await?))
     }
 
     /// Runs a statement that changes something.
-    pub(crate) fn change(
+    pub(crate) fn change<'q>(
         &self,
         operation: &'static str,
-        statement: impl ExecuteDsl<Connection> + Send,
+        statement: impl ExecuteDsl<Connection> + Send + 'q,
     ) -> impl Future<Output = Result<(), StoreError>> + Send {
-        async move { self.changed(operation, statement).await.map(drop) }
+        let statement: AnyStatement<'q> = Box::new(statement);
+        self.change_any(operation, statement)
+    }
+
+    async fn change_any(&self, operation: &'static str, statement: AnyStatement<'_>) -> Result<(), StoreError> {
+        self.changed_any(operation, statement).await.map(drop)
     }
 
     /// Runs a statement that changes something. Returns whether it changed any row.
-    pub(crate) fn changed(
+    pub(crate) fn changed<'q>(
         &self,
         operation: &'static str,
-        statement: impl ExecuteDsl<Connection> + Send,
+        statement: impl ExecuteDsl<Connection> + Send + 'q,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send {
-        let work = async move |connection: &mut Connection| Ok(ExecuteDsl::execute(statement, connection).await? > 0);
-        self.call(operation, work)
+        let statement: AnyStatement<'q> = Box::new(statement);
+        self.changed_any(operation, statement)
+    }
+
+    async fn changed_any(&self, operation: &'static str, statement: AnyStatement<'_>) -> Result<bool, StoreError> {
+        let work = async move |connection: &mut Connection| Ok(statement.execute(connection).await? > 0);
+        self.call(operation, work).await
     }
 
     /// The ids that `query` reads.
-    pub(crate) fn ids<'q, T: ColumnValue + Clone + Send>(
+    pub(crate) fn ids<'q, T: ColumnValue + Clone + Send + 'static>(
         &self,
         operation: &'static str,
         query: impl LoadQuery<'q, Connection, Column<T>> + Send + 'q,
