@@ -30,7 +30,12 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
         to: &["casement-domain"],
         advice: "add a port in casement-domain instead",
     },
-    DependencyRule { from: "casement-http", to: &["casement-domain"], advice: "add a port in casement-domain instead" },
+    DependencyRule {
+        from: "casement-http",
+        to: &["casement-domain", "casement-no-schema"],
+        advice: "add a port in casement-domain instead",
+    },
+    DependencyRule { from: "casement-no-schema", to: &[], advice: "it derives nothing, and needs nothing for that" },
     DependencyRule {
         from: "casement-memory",
         to: &["casement-domain"],

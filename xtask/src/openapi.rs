@@ -83,10 +83,10 @@ fn remove_or_refuse_others(files: &BTreeMap<String, String>, check: bool) -> Res
     Ok(())
 }
 
-/// Returns the output of the program, with one newline at its end.
+/// Returns the output of the program that generates the documents, with one newline at its end.
 fn printed(arguments: &[&str]) -> Result<String> {
     let mut cargo = workspace::cargo();
-    cargo.args(["run", "--locked", "--quiet", "--package", "casement", "--"]).args(arguments);
+    cargo.args(["run", "--locked", "--quiet", "--package", "casement", "--features", "openapi", "--"]).args(arguments);
     let output = cargo.stderr(std::process::Stdio::inherit()).output().context("cannot start cargo")?;
     if !output.status.success() {
         bail!("`casement {}` ended with {}", arguments.join(" "), output.status);

@@ -48,6 +48,10 @@ mod web_store;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+#[cfg(feature = "openapi")]
+use casement_http::{declared_openapi as openapi, declared_operations_page as operations_page};
+#[cfg(not(feature = "openapi"))]
+use casement_http::{openapi, operations_page};
 use casement_telemetry::traces::{self, RecordedTraces};
 use settings::{BlobsCommand, Command, CommandLine};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -108,7 +112,7 @@ fn main() -> ExitCode {
 /// Runs a command that drives a server over its API.
 fn drive_server(name: &str, matches: &clap::ArgMatches) -> ExitCode {
     log_and_trace("warn", None);
-    exit_code(on_runtime(async { casement_cli::run(name, matches, &casement_http::openapi()).await }))
+    exit_code(on_runtime(async { casement_cli::run(name, matches, casement_http::openapi()).await }))
 }
 
 fn on_runtime<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -142,10 +146,10 @@ async fn run(command: Command, traces: Option<RecordedTraces>) -> anyhow::Result
         Command::Restore(settings) => Box::pin(backup::restore(settings)).await,
         Command::Openapi { operations, metrics, engines } => {
             let text = match (operations, metrics, engines) {
-                (true, ..) => casement_http::operations_page(),
+                (true, ..) => operations_page().to_string(),
                 (_, true, _) => metrics_catalogue::page(),
                 (.., true) => casement_domain::engine::table(),
-                _ => casement_http::openapi(),
+                _ => openapi().to_string(),
             };
             Ok(write!(std::io::stdout(), "{text}")?)
         }

@@ -84,7 +84,7 @@ const NEED_NO_CONFIGURATION: [&str; 6] = ["agent", "inside", "network", "openapi
 /// Returns all commands. Of those that drive a server, only the one named `only` has its arguments; all have for
 /// `None`.
 pub(crate) fn commands(only: Option<&str>) -> anyhow::Result<clap::Command> {
-    let commands = casement_cli::add_to(Arguments::command(), only, casement_http::openapi)?;
+    let commands = casement_cli::add_to(Arguments::command(), only, casement_http::openapi())?;
     Ok(match only {
         None | Some(keys::NAME) => commands.mut_subcommand(keys::NAME, keys::with_database),
         Some(_) => commands,

@@ -43,14 +43,14 @@ pub fn has(command: &str) -> bool {
 }
 
 /// Adds the commands to the program's. Only the one named `only` has its arguments, or each one for `None`: making all
-/// of them takes longer than many commands run. `document` returns the OpenAPI document of the API.
+/// of them takes longer than many commands run. `document` is the OpenAPI document of the API.
 ///
 /// # Errors
 /// If the document lacks an operation.
-pub fn add_to(mut program: Command, only: Option<&str>, document: impl Fn() -> String) -> anyhow::Result<Command> {
+pub fn add_to(mut program: Command, only: Option<&str>, document: &str) -> anyhow::Result<Command> {
     let is_wanted = |name: &str| only.is_none_or(|only| only == name);
     let is_any_wanted = RESOURCES.iter().any(|resource| is_wanted(resource.name));
-    let document = if is_any_wanted { Some(Document::parse(&document())?) } else { None };
+    let document = if is_any_wanted { Some(Document::parse(document)?) } else { None };
     for resource in RESOURCES {
         let made = match &document {
             Some(document) if is_wanted(resource.name) => {
@@ -106,17 +106,17 @@ async fn run_verb(name: &str, matches: &ArgMatches, document: &str) -> anyhow::R
 mod tests {
     use super::add_to;
 
+    const DOCUMENT: &str = include_str!("../../../docs/openapi.json");
+
     #[test]
     fn every_verb_is_a_valid_command_of_an_operation() {
-        let document = || include_str!("../../../docs/openapi.json").to_owned();
-        let program = add_to(clap::Command::new("casement"), None, document).expect("every operation exists");
+        let program = add_to(clap::Command::new("casement"), None, DOCUMENT).expect("every operation exists");
         program.debug_assert();
     }
 
     #[test]
     fn every_command_has_a_description_of_its_own() {
-        let document = || include_str!("../../../docs/openapi.json").to_owned();
-        let program = add_to(clap::Command::new("casement"), None, document).expect("every operation exists");
+        let program = add_to(clap::Command::new("casement"), None, DOCUMENT).expect("every operation exists");
         for resource in program.get_subcommands() {
             let mut known = std::collections::BTreeSet::new();
             for verb in resource.get_subcommands() {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn only_the_wanted_command_is_made_from_the_document() {
-        let program = add_to(clap::Command::new("casement"), Some("serve"), || unreachable!("it is not needed"));
+        let program = add_to(clap::Command::new("casement"), Some("serve"), "not read");
         assert!(program.expect("no error").find_subcommand("pools").is_some(), "the help names it");
     }
 }

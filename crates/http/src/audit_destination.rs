@@ -5,13 +5,13 @@ use casement_domain::audit_destination::{
     AuditDestination, AuditDestinationRequest, AuditDestinationUpdateRequest, AuditDestinations, BucketFault,
 };
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer, Moment},
     from_fields::from_fields,
     operation::{LIMIT_REACHED, Operations},
     request::{OrganizationKey, Request},
+    schema::ToSchema,
 };
 
 const PATH: &str = "/audit-logs/export/destinations";

@@ -2,12 +2,12 @@
 
 use actix_web::{HttpResponse, http::StatusCode};
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::{
     answer,
     operation::{OTHER_PROJECT, Operations},
     request::{ProjectKey, Request},
+    schema::ToSchema,
 };
 
 /// What the credential of the request is and opens.

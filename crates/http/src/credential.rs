@@ -9,7 +9,6 @@ use casement_domain::{
 };
 use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
@@ -18,6 +17,7 @@ use crate::{
     operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations},
     query::non_empty,
     request::{ProjectKey, Request},
+    schema::{IntoParams, ToSchema},
 };
 
 /// The credentials of a login at a site.

@@ -7,7 +7,6 @@ use casement_domain::credential_provider::{
 };
 use serde::{Deserialize, Serialize};
 use url::Url;
-use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
@@ -15,6 +14,7 @@ use crate::{
     operation::{LIMIT_REACHED, NAME_TAKEN, Operations},
     query::non_empty,
     request::{OrganizationKey, Request},
+    schema::{IntoParams, ToSchema},
 };
 
 /// An external store of logins.

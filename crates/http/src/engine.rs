@@ -2,12 +2,12 @@
 
 use casement_domain::engine::{Capability, EngineDescription, Support};
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
     operation::Operations,
     request::{OrganizationKey, Request},
+    schema::ToSchema,
 };
 
 /// An engine: it starts browsers.

@@ -3,12 +3,12 @@
 use actix_web::http::StatusCode;
 use casement_domain::{auth_connection::Settings, organization::Organization};
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
     operation::Operations,
     request::{OrganizationKey, Request},
+    schema::ToSchema,
     state::Services,
 };
 

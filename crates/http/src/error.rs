@@ -16,7 +16,8 @@ use casement_domain::{
     session_operation::UpstreamFault,
 };
 use serde::Serialize;
-use utoipa::ToSchema;
+
+use crate::schema::ToSchema;
 
 /// The maximum number of characters of a message, which is written for people.
 const MAX_MESSAGE: usize = 1000;
@@ -428,7 +429,7 @@ mod tests {
 
     #[test]
     fn the_description_names_what_can_have_failed_below() {
-        let description = crate::openapi();
+        let description = crate::declared_openapi();
         let InnerCode(provider) = InnerCode::from(&ProviderFault::Refused);
         let engine = [
             EngineFault::BrowserCrashed,

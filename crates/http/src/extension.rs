@@ -16,7 +16,6 @@ use casement_domain::{
 };
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
@@ -25,6 +24,7 @@ use crate::{
     operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations},
     query::non_empty,
     request::{ActiveSession, ProjectKey, Request},
+    schema::{IntoParams, ToSchema},
 };
 
 /// The maximum size of a form without its files, in bytes.

@@ -10,7 +10,6 @@ use casement_domain::{
 };
 use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::Moment,
@@ -18,6 +17,7 @@ use crate::{
     error::{ApiError, ErrorBody},
     invocation::InvocationBody,
     query::date_time_or_age,
+    schema::{IntoParams, ToSchema},
     sse,
 };
 

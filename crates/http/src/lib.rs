@@ -4,7 +4,8 @@
 //! (`middleware`: request id, `Host`, log line), its route (`routes`) and the check of the credential that its handler
 //! names (`request`), without which a handler reaches no data. A handler extracts, calls one use case and maps its
 //! result; errors become [`ApiError`] in `refusals`. Each resource declares its operations once (`operation`); the
-//! routes and the OpenAPI document (`openapi`) are made from the declarations.
+//! routes and the OpenAPI document (`openapi`) are made from the declarations. The program serves the committed document
+//! (`committed`); what generates it is compiled with the feature `openapi` and in tests.
 
 mod accept;
 mod answer;
@@ -16,6 +17,7 @@ mod auth_context;
 mod body;
 mod client_timeout;
 mod cluster;
+mod committed;
 mod computer;
 mod connect;
 mod connect_credential;
@@ -47,6 +49,7 @@ mod multipart;
 mod network;
 mod node;
 mod not_supported;
+#[cfg(any(test, feature = "openapi"))]
 mod openapi;
 mod operation;
 mod operational;
@@ -69,6 +72,7 @@ mod request_heads;
 mod request_uri;
 mod resources;
 mod routes;
+mod schema;
 mod script;
 mod selenium_files;
 mod server;
@@ -92,13 +96,15 @@ mod wd_hub;
 pub mod webdriver;
 mod webmcp;
 
+#[cfg(any(test, feature = "openapi"))]
+pub use self::openapi::{declared_openapi, declared_operations_page};
 pub use self::{
     audit::write_line,
     cluster::{Cluster, IdentityError, NodeCalls, NodeIdentity, Owner},
+    committed::{openapi, operations_page},
     connections::{ConnectionRegistry, Registration},
     cors::{BadOrigin, Origin},
     error::{ApiError, Code},
-    openapi::{openapi, operations_page},
     pool_status::{PoolStatus, PoolStatusSource},
     server::{Server, serve},
     state::{CallTracing, Config, Health, Readiness, Services, SessionConnector},

@@ -8,9 +8,8 @@ use casement_domain::{
     proxy::{ProxyMode, ProxySelection},
 };
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
-use crate::{from_fields::from_fields, json::nullable, session::Reference};
+use crate::{from_fields::from_fields, json::nullable, schema::ToSchema, session::Reference};
 
 const _: () = assert!(MAX_ALLOWED_HOSTS == 200, "the descriptions below name it");
 

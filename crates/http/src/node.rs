@@ -8,7 +8,6 @@ use casement_domain::{
     node::{DrainRequest, NodeCondition, NodeFilter, NodeStatus, Nodes},
 };
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
@@ -16,6 +15,7 @@ use crate::{
     from_fields::from_fields,
     operation::{Operations, Refusal},
     request::{OrganizationKey, Request},
+    schema::{IntoParams, ToSchema},
 };
 
 /// The refusal of a change of a lost node.

@@ -2,14 +2,14 @@
 
 use actix_web::{HttpResponse, http::StatusCode};
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
+    committed,
     error::{ApiError, Code},
-    openapi::openapi,
     operation::Operations,
     request::{OrganizationKey, Public, Request},
+    schema::ToSchema,
     state::Readiness,
 };
 
@@ -63,5 +63,5 @@ async fn metrics(request: Request<OrganizationKey>) -> HttpResponse {
 }
 
 async fn description(_: Request<Public>) -> HttpResponse {
-    HttpResponse::Ok().content_type("application/json").body(openapi())
+    HttpResponse::Ok().content_type("application/json").body(committed::openapi())
 }

@@ -11,7 +11,6 @@ use casement_domain::{
 };
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
@@ -19,6 +18,7 @@ use crate::{
     operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, OTHER_PROJECT, Operations},
     query::non_empty,
     request::{ProjectKey, Request},
+    schema::{IntoParams, ToSchema},
     unzstd::decompressed,
 };
 

@@ -3,7 +3,6 @@
 use actix_web::http::StatusCode;
 use casement_domain::proxy::{Exit, Proxy, ProxyConfig, ProxyConfigRequest, ProxyFailure, ProxyFilter, ProxyRequest};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
@@ -11,6 +10,7 @@ use crate::{
     operation::{ARCHIVED, LIMIT_REACHED, OTHER_PROJECT, Operations, Refusal},
     query::non_empty,
     request::{ProjectKey, Request},
+    schema::{IntoParams, ToSchema},
 };
 
 /// A proxy.

@@ -3,13 +3,13 @@
 use actix_web::HttpResponse;
 use casement_domain::script::{Evaluation, NewEvaluation, ReplChannel, ReplContent};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::{
     answer::Answer,
     client_timeout::client_timeout,
     operation::Operations,
     request::{ActiveSession, Request},
+    schema::ToSchema,
 };
 
 /// The code to evaluate.

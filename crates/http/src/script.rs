@@ -7,7 +7,6 @@ use casement_domain::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
@@ -15,6 +14,7 @@ use crate::{
     error::ApiError,
     operation::Operations,
     request::{ActiveSession, Request},
+    schema::{IntoParams, ToSchema},
 };
 
 /// The script to run.

@@ -3,12 +3,12 @@
 use casement_domain::session_log::{FollowLog, LogLine};
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{Answer, Moment},
     operation::Operations,
     request::{ActiveSession, Request},
+    schema::{IntoParams, ToSchema},
     sse,
 };
 

@@ -8,7 +8,6 @@ use casement_domain::telemetry_destination::{
 };
 use serde::{Deserialize, Serialize};
 use url::Url;
-use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer, Moment},
@@ -16,6 +15,7 @@ use crate::{
     operation::{LIMIT_REACHED, NAME_TAKEN, Operations},
     query::non_empty,
     request::{AnyKey, OrganizationKey, Request},
+    schema::{IntoParams, ToSchema},
 };
 
 /// An OTLP endpoint to which sessions export their telemetry.

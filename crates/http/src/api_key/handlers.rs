@@ -8,7 +8,6 @@ use casement_domain::{
     session::StatusFilter,
 };
 use serde::Deserialize;
-use utoipa::{IntoParams, ToSchema};
 
 use super::record::{ApiKeyBody, CreatedApiKeyBody};
 use crate::{
@@ -17,6 +16,7 @@ use crate::{
     error::ApiError,
     query::{DeletedParams, non_empty},
     request::{OrganizationKey, Request},
+    schema::{IntoParams, ToSchema},
 };
 
 /// A key to create.

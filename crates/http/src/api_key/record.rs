@@ -5,9 +5,8 @@ use casement_domain::{
     permission::{Policy, Statement},
 };
 use serde::Serialize;
-use utoipa::ToSchema;
 
-use crate::answer::Moment;
+use crate::{answer::Moment, schema::ToSchema};
 
 /// The creator of a key.
 #[derive(Debug, Serialize, ToSchema)]

@@ -12,7 +12,6 @@ use time::{
     format_description::{BorrowedFormatItem, well_known::Rfc3339},
     macros::format_description,
 };
-use utoipa::IntoParams;
 
 use super::{
     export::{File, Format},
@@ -23,6 +22,7 @@ use crate::{
     error::ApiError,
     query::{Verbatim, date_time},
     request::{OrganizationKey, Request},
+    schema::IntoParams,
 };
 
 /// The format of date-times in file names.

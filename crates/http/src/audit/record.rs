@@ -4,9 +4,8 @@ use std::{fmt::Display, io};
 
 use casement_domain::{ApiKeyId, AuditRecordId, ProjectId, UserId, audit::AuditRecord};
 use serde::{Serialize, Serializer};
-use utoipa::ToSchema;
 
-use crate::answer::Moment;
+use crate::{answer::Moment, schema::ToSchema};
 
 /// An authenticated call, or a call whose key was refused.
 #[derive(Debug, Serialize, ToSchema)]

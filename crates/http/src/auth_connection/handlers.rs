@@ -5,7 +5,6 @@ use casement_domain::auth_connection::{ConnectionFilter, FlowKind, StartedLogin}
 use casement_domain::field::{FieldCode, InvalidInput, InvalidValue};
 use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
 
 use super::{
     input::{CreateBody, LoginBody, SubmitBody, UpdateBody},
@@ -15,6 +14,7 @@ use crate::{
     answer::{self, Answer, Moment},
     query::non_empty,
     request::{ProjectKey, Request},
+    schema::{IntoParams, ToSchema},
 };
 
 pub(crate) async fn create_auth_connection(mut request: Request<ProjectKey>) -> Answer {

@@ -7,10 +7,12 @@ use casement_domain::{
     reference::Reference,
 };
 use serde::Deserialize;
-use utoipa::ToSchema;
 
-use crate::from_fields::{from_fields, option, secrets};
-use crate::query::non_empty;
+use crate::{
+    from_fields::{from_fields, option, secrets},
+    query::non_empty,
+    schema::ToSchema,
+};
 
 /// The source of automatic logins: `{name}`, `{provider, path}`, `{provider, auto: true}` or `{auto: true}`; `{}` is
 /// none.

@@ -8,10 +8,9 @@ use casement_domain::auth_connection::{
 use casement_domain::login_page::{ChoiceKind, InputKind, MfaKind};
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::may_use;
-use crate::{answer::Moment, error::ApiError, session::Urls, state::Api};
+use crate::{answer::Moment, error::ApiError, schema::ToSchema, session::Urls, state::Api};
 
 /// An auth connection, which keeps a profile logged in to a site.
 #[derive(Serialize, ToSchema)]

@@ -9,13 +9,13 @@ use casement_domain::{AuthConnectionId, AuthFlowId};
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Serialize;
 use tokio::time::Instant;
-use utoipa::ToSchema;
 
 use super::{may_use, record::FlowFacts};
 use crate::{
     answer::{Answer, Moment},
     error::{ApiError, ErrorBody},
     request::{ProjectKey, Request},
+    schema::ToSchema,
     sse,
     state::Api,
 };

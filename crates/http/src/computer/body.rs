@@ -4,7 +4,8 @@ use casement_domain::computer::{
     ActionRequest, BatchItem, ClickRequest, DragRequest, MoveRequest, PressRequest, ScrollRequest, TypeRequest,
 };
 use serde::Deserialize;
-use utoipa::ToSchema;
+
+use crate::schema::ToSchema;
 
 /// A click. `x` and `y` are required, in pixels of the display from its upper left corner.
 #[derive(Debug, Default, Deserialize, ToSchema)]

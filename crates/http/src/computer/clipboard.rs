@@ -2,11 +2,11 @@
 
 use actix_web::HttpResponse;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
     request::{ActiveSession, Request},
+    schema::ToSchema,
 };
 
 /// Text for the clipboard.

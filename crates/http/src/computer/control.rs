@@ -7,13 +7,13 @@ use actix_web::HttpResponse;
 use casement_domain::computer::ActionRequest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use utoipa::ToSchema;
 
 use super::body::{Batch, SetCursor};
 use crate::{
     answer::{self, Answer},
     error::ApiError,
     request::{ActiveSession, Request},
+    schema::ToSchema,
 };
 
 /// The position of the mouse, in pixels of the display from its upper left corner.

@@ -7,7 +7,6 @@ mod screenshot;
 
 use casement_domain::computer::ActionRequest;
 use serde::de::DeserializeOwned;
-use utoipa::ToSchema;
 
 use self::{
     body::{Batch, ClickMouse, DragMouse, MoveMouse, PressKey, Scroll, SetCursor, TypeText},
@@ -15,7 +14,7 @@ use self::{
     control::{CursorSet, MousePosition},
     screenshot::{Png, Screenshot},
 };
-use crate::operation::Operations;
+use crate::{operation::Operations, schema::ToSchema};
 
 pub(crate) fn operations(api: &mut Operations) {
     api.resource("Computer", "The session does not exist");

@@ -2,12 +2,12 @@
 
 use casement_domain::browser::Region;
 use serde::Deserialize;
-use utoipa::ToSchema;
 
 use crate::{
     answer::Answer,
     image_response,
     request::{ActiveSession, Request},
+    schema::ToSchema,
 };
 
 /// A screenshot to take.

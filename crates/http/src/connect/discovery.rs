@@ -5,13 +5,13 @@ use actix_web::HttpResponse;
 use serde::Serialize;
 use time::Duration;
 use url::Url;
-use utoipa::ToSchema;
 
 use super::parameters;
 use crate::{
     answer::Answer,
     connect_credential::CONNECT_TOKEN,
     request::{ProjectKey, Request},
+    schema::ToSchema,
 };
 
 /// The time for which the WebSocket's address is valid.

@@ -7,11 +7,13 @@ mod parameters;
 mod sockets;
 mod start;
 
+#[cfg(any(test, feature = "openapi"))]
+pub(crate) use self::parameters::MAX_DURATION_MS;
 pub(crate) use self::{
     browser_arguments::apply as apply_browser_argument,
     discovery::{list, version},
     options::{BrowserOptions, set, size},
-    parameters::{MAX_DURATION_MS, asks_for_nothing},
+    parameters::asks_for_nothing,
     start::{Made, make},
 };
 use self::{discovery::BrowserVersion, parameters::ConnectParams};

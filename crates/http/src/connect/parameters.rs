@@ -7,7 +7,6 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casement_domain::field::{FieldCode, InvalidInput, within};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use utoipa::IntoParams;
 
 use super::{
     browser_arguments,
@@ -19,6 +18,7 @@ use crate::{
     error::{ApiError, Code},
     json,
     query::Query,
+    schema::IntoParams,
 };
 
 /// The longest bound of a session's whole duration: one day.

@@ -16,7 +16,6 @@ use casement_domain::{
 };
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::{
     answer::Answer,
@@ -24,6 +23,7 @@ use crate::{
     error::ApiError,
     image_response,
     request::{ActiveSession, Request},
+    schema::ToSchema,
 };
 
 /// The maximum size of the target's body, in bytes.

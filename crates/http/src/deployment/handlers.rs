@@ -6,7 +6,6 @@ use casement_domain::{
     field::FieldCode,
 };
 use serde::Deserialize;
-use utoipa::{IntoParams, ToSchema};
 
 use super::{AppBody, DeploymentBody, form};
 use crate::{
@@ -16,6 +15,7 @@ use crate::{
     multipart::Form,
     query::non_empty,
     request::{ProjectKey, Request},
+    schema::{IntoParams, ToSchema},
 };
 
 const FILE: &str = "file";

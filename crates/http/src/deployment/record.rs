@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use casement_domain::deployment::{AppVersion, Deployment, DeploymentSource, ListedApp};
 use serde::Serialize;
-use utoipa::ToSchema;
 
-use crate::answer::Moment;
+use crate::{answer::Moment, schema::ToSchema};
 
 /// A deployment.
 #[derive(Serialize, ToSchema)]

@@ -2,11 +2,11 @@
 
 use casement_domain::fs::{NewDirectory, NewMove, NewPermissions};
 use serde::Deserialize;
-use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
     request::{ActiveSession, Request},
+    schema::ToSchema,
 };
 
 /// Permissions to set. A symbolic link is followed.

@@ -2,9 +2,8 @@
 
 use casement_domain::fs::Entry;
 use serde::Serialize;
-use utoipa::ToSchema;
 
-use crate::answer::Moment;
+use crate::{answer::Moment, schema::ToSchema};
 
 /// A file or directory. Links are not followed: the `mode` of a link begins with `l`, and its `is_dir` is false.
 #[derive(Debug, Serialize, ToSchema)]

@@ -11,7 +11,6 @@ use casement_domain::{
 };
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Deserialize;
-use utoipa::IntoParams;
 
 use super::record::FileInfo;
 use crate::{
@@ -19,6 +18,7 @@ use crate::{
     body::BodyEnd,
     query::Verbatim,
     request::{ActiveSession, Request},
+    schema::IntoParams,
     stream as streamed,
 };
 

@@ -9,13 +9,13 @@ use casement_domain::{
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use utoipa::ToSchema;
 
 use super::transfer::{MAX_UPLOAD, upload_response};
 use crate::{
     answer::Answer,
     multipart::{Form, Items, Part},
     request::{ActiveSession, Request},
+    schema::ToSchema,
     spool::FormSpool,
 };
 

@@ -3,11 +3,11 @@
 use casement_domain::fs::Change;
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
     request::{ActiveSession, Request},
+    schema::ToSchema,
     sse,
 };
 

@@ -9,7 +9,6 @@ use casement_domain::{
 };
 use serde::{Deserialize, Serialize};
 use time::Duration;
-use utoipa::{IntoParams, ToSchema};
 
 use super::record::{InvocationBody, InvokedBody};
 use crate::{
@@ -19,6 +18,7 @@ use crate::{
     follow::{self, FollowParams},
     query::{date_time_or_age, non_empty},
     request::{ProjectKey, Request},
+    schema::{IntoParams, ToSchema},
     session::SessionBody,
 };
 

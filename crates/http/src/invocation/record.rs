@@ -2,9 +2,8 @@
 
 use casement_domain::invocation::Invocation;
 use serde::Serialize;
-use utoipa::ToSchema;
 
-use crate::answer::Moment;
+use crate::{answer::Moment, schema::ToSchema};
 
 /// An invocation.
 #[derive(Serialize, ToSchema)]

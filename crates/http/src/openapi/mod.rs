@@ -1,12 +1,10 @@
-//! The OpenAPI document and the table of operations, both generated from the declared operations.
+//! The OpenAPI document and the table of operations, both generated from the declared operations. The program serves
+//! the committed ones.
 
 mod bounds;
 mod links;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt::Write as _,
-};
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use actix_web::http::Method;
 use serde_json::{Map, Value, json};
@@ -42,22 +40,24 @@ fn document() -> openapi::OpenApi {
     let mut schemas = vec![(ErrorBody::name().into_owned(), ErrorBody::schema())];
     ErrorBody::schemas(&mut schemas);
     let operations = resources::operations();
-    operations.all.iter().flat_map(|operation| &operation.schemas).for_each(|add| add(&mut schemas));
+    operations.all.iter().flat_map(|operation| &operation.description.schemas).for_each(|add| add(&mut schemas));
     components.schemas.extend(schemas);
     for mut operation in operations.all {
+        operation.add_implied_refusals();
+        let mut described = operation.description.operation;
         if operation.requirement == Requirement::None {
-            operation.described.security = Some(vec![SecurityRequirement::default()]);
+            described.security = Some(vec![SecurityRequirement::default()]);
         }
-        if let Some(RefOr::T(body)) = &mut operation.described.request_body {
+        if let Some(RefOr::T(body)) = &mut described.request_body {
             let mut schemas = body.content.values().filter_map(|content| match content {
                 RefOr::T(content) => content.schema.as_ref(),
                 RefOr::Ref(_) => None,
             });
-            let is_required =
-                operation.is_body_required || schemas.any(|schema| is_required(schema, &components.schemas));
+            let is_required = operation.description.is_body_required
+                || schemas.any(|schema| is_required(schema, &components.schemas));
             body.required = is_required.then_some(Required::True);
         }
-        document.paths.add_path_operation(operation.path, vec![http_method(&operation.method)], operation.described);
+        document.paths.add_path_operation(operation.path, vec![http_method(&operation.method)], described);
     }
     document
 }
@@ -159,18 +159,12 @@ fn narrow(schema: &mut Value, bounds: &Value) {
     }
 }
 
-/// Returns the name of each operation by its method and path.
-pub(crate) fn operation_names() -> HashMap<(String, String), &'static str> {
-    let operations = resources::operations().all.into_iter();
-    operations.map(|operation| ((operation.method.to_string(), operation.path.to_owned()), operation.id)).collect()
-}
-
 /// Returns the OpenAPI document as indented JSON that ends in a line break.
 ///
 /// # Panics
 /// Never: the document is made of strings.
 #[must_use]
-pub fn openapi() -> String {
+pub fn declared_openapi() -> String {
     let mut document = serde_json::to_value(document()).unwrap_or_else(|_| unreachable!("strings become JSON"));
     bound(&mut document);
     links::add(&mut document);
@@ -179,7 +173,7 @@ pub fn openapi() -> String {
 
 /// Returns the page `docs/operations.md`: a table of all operations.
 #[must_use]
-pub fn operations_page() -> String {
+pub fn declared_operations_page() -> String {
     let mut page = String::from(
         "# Operations\n\n\
          Every operation of the API, generated from its declaration in the code; [openapi.json](openapi.json) has the parameters, \
@@ -191,8 +185,8 @@ pub fn operations_page() -> String {
     );
     let actions = permissions::actions();
     for operation in resources::operations().all {
-        let Operation { method, path, requirement, id, described, .. } = operation;
-        let summary = described.summary.unwrap_or_default();
+        let Operation { method, path, requirement, id, description, .. } = operation;
+        let summary = description.operation.summary.unwrap_or_default();
         // Writing to a string does not fail.
         let action = actions.get(id).map_or_else(|| "none".to_owned(), |action| format!("`{action}`"));
         let _ = writeln!(page, "| {method} | `{path}` | {} | {action} | `{id}` | {summary} |", requirement.name());
@@ -202,7 +196,27 @@ pub fn operations_page() -> String {
 
 #[cfg(test)]
 mod tests {
+    use pretty_assertions::assert_eq;
+
     use super::*;
+
+    #[test]
+    fn the_committed_openapi_document_matches_the_handlers() {
+        assert_committed("openapi.json", crate::openapi(), &declared_openapi());
+    }
+
+    #[test]
+    fn the_committed_table_of_operations_is_what_is_declared() {
+        assert_committed("operations.md", crate::operations_page(), &declared_operations_page());
+    }
+
+    fn assert_committed(file: &str, committed: &str, declared: &str) {
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            let path = format!("{}/../../docs/{file}", env!("CARGO_MANIFEST_DIR"));
+            return std::fs::write(path, declared).expect("a file");
+        }
+        assert_eq!(committed, declared, "docs/{file}: run `cargo xtask openapi`, or this test with UPDATE_DOCS=1");
+    }
 
     #[test]
     fn every_bound_belongs_to_a_field_or_parameter_of_the_document() {

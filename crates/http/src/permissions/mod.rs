@@ -105,6 +105,7 @@ impl RoutePermissions {
 }
 
 /// Returns the action that each operation needs, by its id. Other operations need none.
+#[cfg(any(test, feature = "openapi"))]
 pub(crate) fn actions() -> HashMap<&'static str, Action> {
     let needed = operations().into_iter();
     let action = |(id, needed)| match needed {

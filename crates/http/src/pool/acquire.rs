@@ -13,7 +13,6 @@ use casement_domain::{
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
-use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
@@ -21,6 +20,7 @@ use crate::{
     error::ApiError,
     json::in_order,
     request::{DeferredAudit, Request},
+    schema::ToSchema,
     session::{Profile, Telemetry, checked, config_request},
     state::Services,
     undelivered::UndeliveredSession,

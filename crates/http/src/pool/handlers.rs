@@ -6,7 +6,6 @@ use casement_domain::{
     pool::{Pool, PoolCounts, PoolFilter},
 };
 use serde::Deserialize;
-use utoipa::IntoParams;
 
 use super::{
     input::{DeletePool, PoolInput, ReleaseBrowser},
@@ -18,6 +17,7 @@ use crate::{
     json::in_order,
     query::non_empty,
     request::{ProjectKey, Request},
+    schema::IntoParams,
     session::region,
 };
 

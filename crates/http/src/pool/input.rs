@@ -7,11 +7,11 @@ use casement_domain::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
 
 use crate::{
     error::ApiError,
     network::NetworkInput,
+    schema::ToSchema,
     session::{Reference, Telemetry, ViewportInput, checked, config_request, policy},
 };
 

@@ -6,11 +6,11 @@ use casement_domain::{
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
 
 use crate::{
     answer::Moment,
     network::NetworkBody,
+    schema::ToSchema,
     session::{Captured, Viewport, memory},
 };
 

@@ -11,13 +11,13 @@ use casement_domain::{
 };
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::executed;
 use crate::{
     answer::{self, Answer, Moment},
     client_timeout::client_timeout,
     request::{ActiveSession, Request},
+    schema::ToSchema,
     sse, stream,
 };
 

@@ -3,7 +3,6 @@
 use actix_web::http::StatusCode;
 use casement_domain::project::{Project, ProjectFilter};
 use serde::Deserialize;
-use utoipa::{IntoParams, ToSchema};
 
 use super::record::ProjectBody;
 use crate::{
@@ -11,6 +10,7 @@ use crate::{
     error::{ApiError, Code},
     query::non_empty,
     request::{AnyKey, OrganizationKey, Request},
+    schema::{IntoParams, ToSchema},
 };
 
 /// A project to create.

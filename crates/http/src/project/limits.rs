@@ -6,12 +6,12 @@ use casement_domain::{
     organization::{Caps, Organization, OrganizationUsage},
 };
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use crate::{
     answer::{self, Answer},
     json::nullable,
     request::{AnyKey, OrganizationKey, Request},
+    schema::ToSchema,
 };
 
 /// The limits of a project; null: only the organization's own limit applies.

@@ -2,9 +2,8 @@
 
 use casement_domain::project::Project;
 use serde::Serialize;
-use utoipa::ToSchema;
 
-use crate::answer::Moment;
+use crate::{answer::Moment, schema::ToSchema};
 
 /// A project, which contains resources.
 #[derive(Debug, Serialize, ToSchema)]

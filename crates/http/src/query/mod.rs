@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use casement_domain::field::{FieldCode, InvalidInput};
 use serde::{Deserialize, de::DeserializeOwned};
 use time::OffsetDateTime;
-use utoipa::IntoParams;
 
 use self::deserializer::QueryDeserializer;
 use crate::{
     date_time,
     error::{ApiError, Code},
+    schema::IntoParams,
 };
 
 /// The page of a list.

@@ -5,13 +5,13 @@ use actix_web::{
     http::header::{self, HeaderValue},
 };
 use serde::Deserialize;
-use utoipa::{IntoParams, ToSchema};
 
 use super::{range, record::ReplayBody};
 use crate::{
     answer::{self, Answer},
     error::ApiError,
     request::{ActiveSession, RecordingViewer, Request, SessionCredential, StoredSession},
+    schema::{IntoParams, ToSchema},
     stream,
 };
 

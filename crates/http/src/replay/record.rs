@@ -5,9 +5,8 @@ use casement_domain::{
     session::Session,
 };
 use serde::Serialize;
-use utoipa::ToSchema;
 
-use crate::{answer::Moment, session::Urls, state::Api};
+use crate::{answer::Moment, schema::ToSchema, session::Urls, state::Api};
 
 /// A recording of a session.
 #[derive(Debug, Serialize, ToSchema)]

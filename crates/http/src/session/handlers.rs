@@ -2,7 +2,6 @@
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use utoipa::IntoParams;
 
 use actix_web::{
     body::{BoxBody, to_bytes_limited},
@@ -30,6 +29,7 @@ use crate::{
     json::in_order,
     query::{DeletedParams, non_empty},
     request::{ProjectKey, Request},
+    schema::IntoParams,
     state::Api,
     undelivered::UndeliveredSession,
 };

@@ -13,13 +13,13 @@ use casement_domain::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
 
 use crate::{
     error::ApiError,
     from_fields::{from_fields, option},
     json::nullable,
     network::{NetworkInput, NetworkUpdate, ProxyInput},
+    schema::ToSchema,
 };
 
 /// A session to create. Every field is optional.

@@ -16,13 +16,13 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use url::Url;
-use utoipa::ToSchema;
 
 use crate::{
     answer::Moment,
     cluster::Owner,
     network::{NetworkBody, ProxyBody},
     profile::ProfileBody,
+    schema::ToSchema,
     token::{Permission, SessionTokens},
 };
 

@@ -14,7 +14,7 @@ use casement_domain::{
 use time::OffsetDateTime;
 
 use super::session_slot::SessionSlot;
-use crate::{openapi, state::Services};
+use crate::{resources, state::Services};
 
 /// A call that may belong to a session.
 pub(crate) struct Call {
@@ -52,7 +52,7 @@ impl Call {
 /// Returns the operation's name in the API description. `None` for connections, which have events of their own, and
 /// for reads of the web interface.
 fn operation(method: &Method, route: &str) -> Option<&'static str> {
-    static NAMES: LazyLock<HashMap<(String, String), &'static str>> = LazyLock::new(openapi::operation_names);
+    static NAMES: LazyLock<HashMap<(String, String), &'static str>> = LazyLock::new(names);
     let route = match route.strip_prefix("/ui/api") {
         Some(_) if method == Method::GET => return None,
         Some(route) => route,
@@ -65,6 +65,12 @@ fn operation(method: &Method, route: &str) -> Option<&'static str> {
         "/browsers/{id_or_name}/curl/raw" => Some("curl_raw"),
         _ => NAMES.get(&(method.as_str().to_owned(), route)).copied(),
     }
+}
+
+/// Returns the name of each operation by its method and path.
+fn names() -> HashMap<(String, String), &'static str> {
+    let operations = resources::operations().all.into_iter();
+    operations.map(|operation| ((operation.method.to_string(), operation.path.to_owned()), operation.id)).collect()
 }
 
 #[cfg(test)]

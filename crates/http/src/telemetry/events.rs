@@ -10,13 +10,13 @@ use casement_domain::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::{self, Answer},
     error::ApiError,
     query::date_time_or_age,
     request::{ProjectKey, Request},
+    schema::{IntoParams, ToSchema},
 };
 
 /// An event with its number.

@@ -21,10 +21,10 @@ use crate::{
     query::Verbatim,
     relay::CloseReason,
     request::{ActiveSession, Request},
+    schema::IntoParams,
     sse,
 };
 use serde::Deserialize;
-use utoipa::IntoParams;
 
 /// The maximum time for which a stream waits for the last events after the end of its session.
 const LAST_EVENTS_TIMEOUT: Duration = Duration::from_secs(10);

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use casement_domain::field::FieldCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use utoipa::ToSchema;
 
 use crate::{
     connect::{BrowserOptions, apply_browser_argument, asks_for_nothing, set, size},
     error::{ApiError, Code},
     json,
+    schema::ToSchema,
     session::ViewportInput,
     webdriver::{ALLOWED_CAPABILITIES, BadCapabilities},
 };

@@ -9,11 +9,13 @@ mod handlers;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use utoipa::ToSchema;
 
 use self::capabilities::VendorOptions;
 pub(crate) use self::handlers::command;
-use crate::operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations};
+use crate::{
+    operation::{ARCHIVED, LIMIT_REACHED, NAME_TAKEN, Operations},
+    schema::ToSchema,
+};
 
 /// A new WebDriver session.
 #[derive(Deserialize, ToSchema)]

@@ -3,7 +3,6 @@
 use actix_web::HttpResponse;
 use casement_domain::webmcp::{CustomTool, CustomToolKind, NewCustomTools};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::MetadataBody;
 use crate::{
@@ -11,6 +10,7 @@ use crate::{
     error::ApiError,
     operation::Operations,
     request::{ActiveSession, Request},
+    schema::ToSchema,
 };
 
 /// The longest body: a source whose characters beyond ASCII are escaped, and what surrounds it.

@@ -6,7 +6,6 @@ use actix_web::HttpResponse;
 use casement_domain::webmcp::{CustomSource, NewToolCall, PageTool, ToolHints, ToolResult, ToolStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
-use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     answer::Answer,
@@ -14,6 +13,7 @@ use crate::{
     error::ApiError,
     operation::Operations,
     request::{ActiveSession, Request},
+    schema::{IntoParams, ToSchema},
 };
 
 /// The tools of a session's pages.

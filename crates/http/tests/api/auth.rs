@@ -14,7 +14,7 @@ use super::support::{Key, Ports, TestApi, other_project, projects as projects_re
 
 /// Returns every operation of the API description: its method, its path, and whether it requires a key.
 fn operations() -> Vec<(String, String, bool)> {
-    let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
+    let document: Value = serde_json::from_str(casement_http::openapi()).unwrap();
     let mut operations = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {

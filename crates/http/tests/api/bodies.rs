@@ -28,7 +28,7 @@ fn required(document: &Value, schema: &Value) -> Vec<String> {
 }
 
 fn operations() -> Vec<Operation> {
-    let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
+    let document: Value = serde_json::from_str(casement_http::openapi()).unwrap();
     let mut found = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {

@@ -87,7 +87,7 @@ async fn without_a_credential_nothing_is_revealed() {
 
 /// Returns the documented routes of a session, with their methods.
 fn operations_inside() -> Vec<(String, String)> {
-    let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
+    let document: Value = serde_json::from_str(casement_http::openapi()).unwrap();
     let mut inside = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         let Some(tail) = path.strip_prefix("/browsers/{id_or_name}/") else { continue };
@@ -189,7 +189,7 @@ async fn a_key_names_a_live_session_by_its_name_in_every_path() {
 
 #[test]
 fn every_path_below_a_session_takes_an_id_or_a_name() {
-    let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
+    let document: Value = serde_json::from_str(casement_http::openapi()).unwrap();
     let paths = document["paths"].as_object().unwrap().keys().filter(|path| path.starts_with("/browsers/"));
     let others: Vec<&String> = paths.filter(|path| !path.starts_with("/browsers/{id_or_name}")).collect();
     assert_eq!(others, Vec::<&String>::new());
@@ -316,7 +316,7 @@ async fn the_session_of_a_login_is_closed_to_project_keys_and_session_tokens() {
     let key = |key: Key| format!("Authorization: Bearer {}", key.text());
     let (of_project, of_organization) = (key(Key::OtherProject), key(Key::Organization));
 
-    let described: serde_json::Value = serde_json::from_str(&casement_http::openapi()).unwrap();
+    let described: serde_json::Value = serde_json::from_str(casement_http::openapi()).unwrap();
     let mut seen = 0;
     for (path, methods) in described["paths"].as_object().unwrap() {
         let Some(tail) = path.strip_prefix("/browsers/{id_or_name}/") else { continue };

@@ -34,7 +34,7 @@ struct Operation {
 
 /// Returns every operation that requires a key.
 fn operations() -> Vec<Operation> {
-    let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
+    let document: Value = serde_json::from_str(casement_http::openapi()).unwrap();
     let table = casement_http::operations_page();
     let mut operations = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {

@@ -60,7 +60,7 @@ async fn unknown_routes_and_methods_are_reported_without_a_key() {
 
 /// Returns every path that is documented to stream events, and the undocumented ones.
 fn streams() -> Vec<String> {
-    let document: Value = serde_json::from_str(&casement_http::openapi()).unwrap();
+    let document: Value = serde_json::from_str(casement_http::openapi()).unwrap();
     let streams = |item: &Value| item["get"]["responses"]["200"]["content"].get("text/event-stream").is_some();
     let paths = document["paths"].as_object().unwrap().iter().filter(|(_, item)| streams(item));
     let described: Vec<String> = paths.map(|(path, _)| path.clone()).collect();

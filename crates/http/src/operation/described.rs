@@ -1,7 +1,5 @@
-//! The operations of the API. Each resource declares its operations with [`Operations`]; the routes, the OpenAPI
-//! document, the names in telemetry and the table in `docs/operations.md` are generated from the declarations.
+//! What the document says of an operation.
 
-use actix_web::{FromRequest, Handler, HttpRequest, Responder, Route, http::Method};
 use utoipa::{
     IntoParams, PartialSchema, ToSchema,
     openapi::{
@@ -13,37 +11,14 @@ use utoipa::{
     },
 };
 
-use crate::{
-    error::{ApiError, ErrorBody},
-    query::PageParams,
-    request::{Credential, Request},
-};
-
-/// A refusal in the document: its status and the reason.
-pub(crate) type Refusal = (&'static str, &'static str);
+use super::{BYTES, OTHER_PROJECT, Operation, Refusal, Requirement};
+use crate::{error::ErrorBody, query::PageParams};
 
 const UNAUTHORIZED: Refusal = ("401", "The credential is missing or not valid");
 const INVALID: Refusal = ("400", "A field breaks a rule");
-pub(crate) const OTHER_PROJECT: Refusal = ("403", "The key does not open the project");
-pub(crate) const ARCHIVED: Refusal = ("403", "The project is archived");
-pub(crate) const NAME_TAKEN: Refusal = ("409", "The name is taken");
-pub(crate) const LIMIT_REACHED: Refusal = ("429", "A limit is reached");
 
-/// The media types of bodies that are not JSON.
-pub(crate) const BYTES: &str = "application/octet-stream";
 const FORM: &str = "multipart/form-data";
 const JSON: &str = "application/json";
-
-/// The credential that an operation requires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Requirement {
-    None,
-    ProjectKey,
-    OrganizationKey,
-    AnyKey,
-    /// A key of the session's project, or under `/vm/{session_id}` the session's token.
-    Session,
-}
 
 impl Requirement {
     /// Returns the name of the credential in the table of operations.
@@ -75,121 +50,40 @@ impl Requirement {
     }
 }
 
-/// The arguments of a handler. Their types name the credential that the handler requires.
-pub(crate) trait HandlerArguments: FromRequest + 'static {
-    /// The credential.
-    type Credential: Credential;
-}
-
-impl<C: Credential> HandlerArguments for (Request<C>,) {
-    type Credential = C;
-}
-
-/// A handler that also responds to callers without a valid credential.
-impl<C: Credential> HandlerArguments for (HttpRequest, Result<Request<C>, ApiError>) {
-    type Credential = C;
-}
-
 /// Schemas by their names.
-pub(crate) type Schemas = Vec<(String, RefOr<Schema>)>;
+type Schemas = Vec<(String, RefOr<Schema>)>;
 
-/// One operation of the API.
-pub(crate) struct Operation {
-    pub(crate) method: Method,
-    pub(crate) path: &'static str,
-    /// The name in the document, in telemetry and in client libraries.
-    pub(crate) id: &'static str,
-    pub(crate) requirement: Requirement,
-    pub(crate) described: path::Operation,
+/// What the document says of an operation.
+pub(crate) struct Description {
+    pub(crate) operation: path::Operation,
     /// Functions that add the schemas to which the description refers.
     pub(crate) schemas: Vec<fn(&mut Schemas)>,
     /// Whether a body is required although its schema requires no field.
     pub(crate) is_body_required: bool,
     /// Whether the refusals that follow from the declaration are documented.
     has_implied_refusals: bool,
-    /// Whether the response is a stream of events, for which HEAD is not supported.
-    pub(crate) is_stream: bool,
     /// The status of the response that was declared last.
     last_status: &'static str,
     not_found: &'static str,
-    route: Box<dyn Fn() -> Route>,
 }
 
-/// The declared operations.
-#[derive(Default)]
-pub(crate) struct Operations {
-    pub(crate) all: Vec<Operation>,
-    tag: &'static str,
-    not_found: &'static str,
-}
-
-impl Operations {
-    /// Begins the operations of a resource. `tag` is their tag in the document, `not_found` the reason of a 404 for
-    /// paths with parameters.
-    pub(crate) fn resource(&mut self, tag: &'static str, not_found: &'static str) {
-        self.tag = tag;
-        self.not_found = not_found;
-    }
-
-    /// Returns the operations that these functions declare, with their refusals.
-    pub(crate) fn declared_by(resources: &[fn(&mut Self)]) -> Self {
-        let mut api = Self::default();
-        for declare in resources {
-            declare(&mut api);
-        }
-        api.all.iter_mut().for_each(Operation::add_implied_refusals);
-        api
-    }
-
-    fn add<F, A>(&mut self, method: Method, path: &'static str, id: &'static str, handler: F) -> &mut Operation
-    where
-        F: Handler<A>,
-        A: HandlerArguments,
-        F::Output: Responder + 'static,
-    {
+impl Description {
+    /// Returns the description of an operation with the parameters of its path. `not_found` is the reason of a 404.
+    pub(super) fn new(path: &str, id: &str, tag: &str, not_found: &'static str) -> Self {
         let parameters = path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
         let parameter =
             |name| ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path).required(Required::True);
         let parameters = parameters.map(|name| parameter(name).schema(Some(String::schema())).build());
-        let described =
-            OperationBuilder::new().tag(self.tag).operation_id(Some(id)).parameters(Some(parameters)).build();
-        self.all.push(Operation {
-            method,
-            path,
-            id,
-            requirement: A::Credential::REQUIREMENT,
-            described,
+        Self {
+            operation: OperationBuilder::new().tag(tag).operation_id(Some(id)).parameters(Some(parameters)).build(),
             schemas: Vec::new(),
             is_body_required: false,
             has_implied_refusals: true,
-            is_stream: false,
             last_status: "",
-            not_found: self.not_found,
-            route: Box::new(move || Route::new().to(handler.clone())),
-        });
-        self.all.last_mut().unwrap_or_else(|| unreachable!("one was just added"))
+            not_found,
+        }
     }
 }
-
-macro_rules! methods {
-    ($($name:ident $method:ident,)*) => {
-        impl Operations {
-            $(
-                /// Declares an operation with this method.
-                pub(crate) fn $name<F, A>(&mut self, path: &'static str, id: &'static str, handler: F) -> &mut Operation
-                where
-                    F: Handler<A>,
-                    A: HandlerArguments,
-                    F::Output: Responder + 'static,
-                {
-                    self.add(Method::$method, path, id, handler)
-                }
-            )*
-        }
-    };
-}
-
-methods! { get GET, post POST, put PUT, patch PATCH, delete DELETE, }
 
 /// Returns a reference to the schema of `T`.
 fn reference<T: ToSchema>() -> RefOr<Schema> {
@@ -202,15 +96,14 @@ fn schemas<T: ToSchema>(schemas: &mut Schemas) {
     T::schemas(schemas);
 }
 
-/// The description of an operation in the document.
 impl Operation {
     pub(crate) fn summary(&mut self, text: &str) -> &mut Self {
-        self.described.summary = Some(text.to_owned());
+        self.description.operation.summary = Some(text.to_owned());
         self
     }
 
     pub(crate) fn description(&mut self, text: &str) -> &mut Self {
-        self.described.description = Some(text.to_owned());
+        self.description.operation.description = Some(text.to_owned());
         self
     }
 
@@ -226,19 +119,19 @@ impl Operation {
 
     fn parameters<T: IntoParams>(&mut self, place: ParameterIn) -> &mut Self {
         let added = T::into_params(|| Some(place.clone())).into_iter().map(without_null).map(RefOr::T);
-        self.described.parameters.get_or_insert_default().extend(added);
+        self.description.operation.parameters.get_or_insert_default().extend(added);
         self
     }
 
     /// Declares a JSON body.
     pub(crate) fn body<T: ToSchema>(&mut self) -> &mut Self {
-        self.schemas.push(schemas::<T>);
+        self.description.schemas.push(schemas::<T>);
         self.request_body(JSON, reference::<T>())
     }
 
     /// Declares a JSON body in which this operation requires a field that the schema does not require.
     pub(crate) fn body_with<T: ToSchema>(&mut self, field: &str) -> &mut Self {
-        self.schemas.push(schemas::<T>);
+        self.description.schemas.push(schemas::<T>);
         let with_field = ObjectBuilder::new().required(field).build();
         let schema = AllOfBuilder::new().item(reference::<T>()).item(with_field).build();
         self.request_body(JSON, Schema::AllOf(schema).into())
@@ -246,7 +139,7 @@ impl Operation {
 
     /// Declares a form with files.
     pub(crate) fn form<T: ToSchema>(&mut self) -> &mut Self {
-        self.schemas.push(schemas::<T>);
+        self.description.schemas.push(schemas::<T>);
         self.request_body(FORM, reference::<T>())
     }
 
@@ -257,13 +150,13 @@ impl Operation {
 
     fn request_body(&mut self, media_type: &str, schema: RefOr<Schema>) -> &mut Self {
         let body = RequestBodyBuilder::new().content(media_type, Content::new(Some(schema))).build();
-        self.described.request_body = Some(body.into());
+        self.description.operation.request_body = Some(body.into());
         self
     }
 
     /// Requires a body, even if its schema requires no field.
     pub(crate) fn requires_body(&mut self) -> &mut Self {
-        self.is_body_required = true;
+        self.description.is_body_required = true;
         self
     }
 
@@ -279,13 +172,13 @@ impl Operation {
 
     /// Declares a response with this status and a record.
     pub(crate) fn responds<T: ToSchema>(&mut self, status: &'static str, description: &str) -> &mut Self {
-        self.schemas.push(schemas::<T>);
+        self.description.schemas.push(schemas::<T>);
         self.response(status, description, Some((JSON, Some(reference::<T>()))))
     }
 
     /// Declares a 200 with a list without pages.
     pub(crate) fn returns_list<T: ToSchema>(&mut self) -> &mut Self {
-        self.schemas.push(schemas::<T>);
+        self.description.schemas.push(schemas::<T>);
         let list = ArrayBuilder::new().items(reference::<T>()).into();
         self.response("200", "The list", Some((JSON, Some(list))))
     }
@@ -303,7 +196,9 @@ impl Operation {
 
     /// Declares a header of the response that was declared last.
     pub(crate) fn header<T: ToSchema>(&mut self, name: &str, description: &str) -> &mut Self {
-        if let Some(RefOr::T(response)) = self.described.responses.responses.get_mut(self.last_status) {
+        if let Some(RefOr::T(response)) =
+            self.description.operation.responses.responses.get_mut(self.description.last_status)
+        {
             let header = HeaderBuilder::new().schema(Some(T::schema())).description(Some(description)).build();
             response.headers.insert(name.to_owned(), header.into());
         }
@@ -312,7 +207,7 @@ impl Operation {
 
     /// Declares a 200 with a stream of events.
     pub(crate) fn streams<T: ToSchema>(&mut self) -> &mut Self {
-        self.schemas.push(schemas::<T>);
+        self.description.schemas.push(schemas::<T>);
         self.is_stream = true;
         self.response("200", "A stream of events", Some(("text/event-stream", Some(reference::<T>()))))
     }
@@ -352,14 +247,14 @@ impl Operation {
         if let Some((media_type, schema)) = content {
             response = response.content(media_type, Content::new(schema));
         }
-        self.described.responses.responses.insert(status.to_owned(), response.build().into());
-        self.last_status = status;
+        self.description.operation.responses.responses.insert(status.to_owned(), response.build().into());
+        self.description.last_status = status;
         self
     }
 
     /// Declares that the operation was removed: a 410 whose headers name the successor.
     pub(crate) fn removed(&mut self, reason: &str) -> &mut Self {
-        self.described.deprecated = Some(Deprecated::True);
+        self.description.operation.deprecated = Some(Deprecated::True);
         self.without_implied_refusals()
             .refusal("401", UNAUTHORIZED.1)
             .refusal("410", reason)
@@ -377,8 +272,8 @@ impl Operation {
     }
 
     /// Leaves out the implied refusals.
-    pub(crate) fn without_implied_refusals(&mut self) -> &mut Self {
-        self.has_implied_refusals = false;
+    fn without_implied_refusals(&mut self) -> &mut Self {
+        self.description.has_implied_refusals = false;
         self
     }
 
@@ -392,9 +287,11 @@ impl Operation {
     }
 
     /// Adds the implied refusals whose statuses are not declared.
-    fn add_implied_refusals(&mut self) {
+    pub(crate) fn add_implied_refusals(&mut self) {
         for (status, reason) in self.implied_refusals() {
-            if self.has_implied_refusals && !self.described.responses.responses.contains_key(status) {
+            if self.description.has_implied_refusals
+                && !self.description.operation.responses.responses.contains_key(status)
+            {
                 self.refusal(status, reason);
             }
         }
@@ -403,12 +300,12 @@ impl Operation {
     /// Returns the refusals that follow from the rest of the declaration.
     fn implied_refusals(&self) -> Vec<Refusal> {
         let mut implied = Vec::new();
-        if self.described.request_body.is_some() {
+        if self.description.operation.request_body.is_some() {
             implied.extend([INVALID, ("413", "The body is too large")]);
             if self.has_form() {
                 implied.push(("415", "The body is not a form"));
             }
-        } else if self.described.parameters.iter().flatten().any(is_query) {
+        } else if self.description.operation.parameters.iter().flatten().any(is_query) {
             implied.push(("400", "A parameter breaks a rule"));
         }
         if self.requirement == Requirement::None {
@@ -417,19 +314,14 @@ impl Operation {
         implied.extend([UNAUTHORIZED, ("429", "The key has sent too many requests")]);
         implied.extend(self.requirement.forbidden().map(|reason| ("403", reason)));
         if self.path.contains('{') {
-            implied.push(("404", self.not_found));
+            implied.push(("404", self.description.not_found));
         }
         implied.push(("5XX", self.requirement.failed()));
         implied
     }
 
     fn has_form(&self) -> bool {
-        matches!(&self.described.request_body, Some(RefOr::T(body)) if body.content.contains_key(FORM))
-    }
-
-    /// Returns a new route to the handler.
-    pub(crate) fn route(&self) -> Route {
-        (self.route)()
+        matches!(&self.description.operation.request_body, Some(RefOr::T(body)) if body.content.contains_key(FORM))
     }
 }
 
