@@ -27,41 +27,12 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of chunks of a streamed body that wait for their reader.
 const MAX_QUEUED_CHUNKS: usize = 4;
 
-/// Reads a JSON body as `T`. The names of its unknown fields are stored with the request.
+/// Reads the bytes of a JSON body as `T`. The names of its unknown fields are stored with the request.
 ///
 /// # Errors
-/// As [`json()`] and [`json::read`].
-pub(crate) async fn object<T: DeserializeOwned>(request: &HttpRequest, payload: &mut Payload) -> Result<T, ApiError> {
-    object_within(MAX_JSON_BYTES, request, payload).await
-}
-
-/// Reads a JSON body as [`object`] does, of at most `max_bytes` bytes.
-///
-/// # Errors
-/// As [`object`].
-pub(crate) async fn object_within<T: DeserializeOwned>(
-    max_bytes: usize,
-    request: &HttpRequest,
-    payload: &mut Payload,
-) -> Result<T, ApiError> {
-    let body = json_within(max_bytes, request, payload).await?;
-    read_object(request, &body)
-}
-
-/// Reads a JSON body as [`object`] does, and also returns its bytes.
-///
-/// # Errors
-/// As [`object`].
-pub(crate) async fn object_with_bytes<T: DeserializeOwned>(
-    request: &HttpRequest,
-    payload: &mut Payload,
-) -> Result<(T, Bytes), ApiError> {
-    let body = json_within(MAX_JSON_BYTES, request, payload).await?;
-    Ok((read_object(request, &body)?, body))
-}
-
-fn read_object<T: DeserializeOwned>(request: &HttpRequest, body: &Bytes) -> Result<T, ApiError> {
-    let (object, ignored) = json::read_with_ignored(body, |fields| not_supported::check_fields(request, fields))?;
+/// As [`json::read`].
+pub(crate) fn object<T: DeserializeOwned>(request: &HttpRequest, body: &[u8]) -> Result<T, ApiError> {
+    let (object, ignored) = json::read_with_ignored(body, &|fields| not_supported::check_fields(request, fields))?;
     ignored.note(request);
     Ok(object)
 }

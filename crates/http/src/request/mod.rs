@@ -171,25 +171,28 @@ impl<C: Credential> Request<C> {
     /// Reads the JSON body.
     ///
     /// # Errors
-    /// See [`body::object`].
+    /// See [`body::json()`] and [`body::object`].
     pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
-        body::object(&self.http, &mut self.payload).await
+        let body = body::json(&self.http, &mut self.payload).await?;
+        body::object(&self.http, &body)
     }
 
     /// Reads the JSON body, and also returns its bytes.
     ///
     /// # Errors
-    /// See [`body::object`].
+    /// See [`body::json()`] and [`body::object`].
     pub(crate) async fn json_with_bytes<T: DeserializeOwned>(&mut self) -> Result<(T, Bytes), ApiError> {
-        body::object_with_bytes(&self.http, &mut self.payload).await
+        let body = body::json(&self.http, &mut self.payload).await?;
+        Ok((body::object(&self.http, &body)?, body))
     }
 
     /// Reads a JSON body of at most `max_bytes` bytes.
     ///
     /// # Errors
-    /// See [`body::object`].
+    /// See [`body::json()`] and [`body::object`].
     pub(crate) async fn json_within<T: DeserializeOwned>(&mut self, max_bytes: usize) -> Result<T, ApiError> {
-        body::object_within(max_bytes, &self.http, &mut self.payload).await
+        let body = body::json_within(max_bytes, &self.http, &mut self.payload).await?;
+        body::object(&self.http, &body)
     }
 
     /// Reads the texts of a form. Its files are streamed.
