@@ -1,6 +1,6 @@
 //! API keys as credentials.
 
-use std::sync::Arc;
+use std::{any::Any, pin::Pin, sync::Arc};
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -326,8 +326,10 @@ impl<C: Credential<Access = ProjectAccess>> Request<C> {
         T: Send + 'static,
         E: Into<ApiError> + Send + 'static,
     {
-        let work = work(self.shared_services(), self.scope().clone()).in_current_span();
-        self.services().runtime.spawn(work).await.map_err(ApiError::internal)?.map_err(Into::into)
+        let work = work(self.shared_services(), self.scope().clone());
+        let done = self.services().runtime.spawn(erased(work).in_current_span()).await.map_err(ApiError::internal)?;
+        let done = done.downcast::<Result<T, E>>().unwrap_or_else(|_| unreachable!("it is the output of the work"));
+        done.map_err(Into::into)
     }
 
     /// Like [`finish`](Self::finish), but on the thread of the connection, which wakes no other thread. For work that
@@ -345,4 +347,14 @@ impl<C: Credential<Access = ProjectAccess>> Request<C> {
         let work = work(self.shared_services(), self.scope().clone()).in_current_span();
         actix_web::rt::spawn(work).await.map_err(ApiError::internal)?.map_err(Into::into)
     }
+}
+
+/// A future of one type for all work: the code of a task is generated for each type of its future.
+type Erased = Pin<Box<dyn Future<Output = Box<dyn Any + Send>> + Send>>;
+
+fn erased<W>(work: W) -> Erased
+where
+    W: Future<Output: Send + 'static> + Send + 'static,
+{
+    Box::pin(async move { Box::new(work.await) as Box<dyn Any + Send> })
 }

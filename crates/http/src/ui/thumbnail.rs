@@ -1,7 +1,7 @@
 //! The handler of thumbnails of sessions.
 
 use actix_web::http::header;
-use jpeg_encoder::{ColorType, Encoder};
+use jpeg_encoder::{Encoder, ImageBuffer, JpegColorType, rgb_to_ycbcr};
 use png::{Decoder, Limits, Transformations};
 
 use crate::{
@@ -61,15 +61,47 @@ fn scale_down(png: &[u8]) -> Result<Vec<u8>, ImageError> {
     let (small_width, small_height) = (width / step, height / step);
     let fits = |length: usize| u16::try_from(length).ok().filter(|length| *length > 0).ok_or(ImageError::Form);
     let (w, h) = (fits(small_width)?, fits(small_height)?);
-    let mut small = Vec::with_capacity(small_width * small_height * 3);
+    let mut small = Small { pixels: Vec::with_capacity(small_width * small_height), width: w, height: h };
     for y in 0..small_height {
         for x in 0..small_width {
-            small.extend(mean(&pixels, frame.line_size, samples, (x * step, y * step), step));
+            small.pixels.push(mean(&pixels, frame.line_size, samples, (x * step, y * step), step));
         }
     }
     let mut jpeg = Vec::new();
-    Encoder::new(&mut jpeg, JPEG_QUALITY).encode(&small, w, h, ColorType::Rgb)?;
+    Encoder::new(&mut jpeg, JPEG_QUALITY).encode_image(small)?;
     Ok(jpeg)
+}
+
+/// A picture in red, green and blue. `Encoder::encode` would add the code for nine forms of pixels to the program.
+struct Small {
+    pixels: Vec<[u8; 3]>,
+    width: u16,
+    height: u16,
+}
+
+impl ImageBuffer for Small {
+    fn get_jpeg_color_type(&self) -> JpegColorType {
+        JpegColorType::Ycbcr
+    }
+
+    fn width(&self) -> u16 {
+        self.width
+    }
+
+    fn height(&self) -> u16 {
+        self.height
+    }
+
+    fn fill_buffers(&self, y: u16, [lumas, blues, reds, _]: &mut [Vec<u8>; 4]) {
+        let width = usize::from(self.width);
+        let line = usize::from(y) * width;
+        for &[red, green, blue] in &self.pixels[line..line + width] {
+            let (luma, blue, red) = rgb_to_ycbcr(red, green, blue);
+            lumas.push(luma);
+            blues.push(blue);
+            reds.push(red);
+        }
+    }
 }
 
 /// Returns the mean of a square whose upper left corner is at `at`, in red, green and blue.
