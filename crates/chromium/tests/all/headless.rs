@@ -93,16 +93,12 @@ async fn the_start_url_is_opened(fixture: &Fixture, id: BrowserId, page: &mut Cd
     let start_url = Some(StartUrl::parse(&format!("{SITE}/start")).expect("a URL"));
     hand_out(&fixture.engine, id, HandOut { start_url, ..HandOut::default() }).await?;
     page.until("document.title === 'the site' && document.readyState === 'complete'").await?;
-    let mut times = Vec::new();
+    // Without a start URL nothing is opened.
+    page.evaluate("window.kept = history.length").await?;
     for _ in 0..50 {
-        let began = Instant::now();
         hand_out(&fixture.engine, id, HandOut::default()).await?;
-        times.push(began.elapsed());
     }
-    times.sort_unstable();
-    eprintln!("hand-out: median {:?}, slowest {:?}", times[25], times[49]);
-    assert!(times[25] < Duration::from_secs(1), "{times:?}");
-    Ok(())
+    page.until("window.kept === history.length").await
 }
 
 async fn stealth_holds_in_pages_frames_and_workers(page: &mut Cdp) -> anyhow::Result<()> {
@@ -229,12 +225,9 @@ async fn hand_out_while_stopped(
     let mut pids = processes(&fixture.engine, id, |line| line.contains(word)).await?;
     pids.retain(|pid| sent(pid, Signal::STOP));
     assert!(!pids.is_empty(), "{word}");
-    let began = Instant::now();
     let answer = fixture.engine.hand_out(id, HandOut::default()).await;
-    let took = began.elapsed();
     for pid in &pids {
         assert!(sent(pid, Signal::CONT), "{pid} of {word} is gone");
     }
-    assert!(took < Duration::from_secs(30), "{took:?}");
     Ok(answer)
 }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use casement_chromium::{BrowserExitReason, Channel, Engine, EngineConfig, EngineEvent, RemoteBrowser, RemotePort};
@@ -202,10 +201,8 @@ async fn a_remote_start_that_fails_leaves_nothing() -> anyhow::Result<()> {
     let long = RemoteBrowser { record: "x".repeat((64 << 10) + 1), version: String::new() };
     assert!(matches!(fixture.engine.start_remote(&launch, long).await, Err(EngineError::Failed { .. })));
     browser.kill();
-    let began = std::time::Instant::now();
     let failed = fixture.engine.start_remote(&launch, record(&browser)).await;
     assert!(matches!(failed, Err(EngineError::Failed { .. } | EngineError::Timeout { .. })), "{failed:?}");
-    assert!(began.elapsed() < Duration::from_secs(45), "{:?}", began.elapsed());
     assert_eq!(fixture.remains(launch.id), Vec::<String>::new());
     assert!(remote.0.lock().is_empty());
     let without = Fixture::new().await?;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use casement_sandbox::{EndError, Host, MemoryLimit, Sandbox, StartError};
@@ -144,9 +144,7 @@ async fn ending_a_sandbox_ends_every_process_of_it() -> anyhow::Result<()> {
     let pids = running(&sandbox, 9).await?;
     let groups = groups(&sandbox)?;
     assert!(sandbox.memory == MemoryLimit::None || !groups.is_empty());
-    let begun = Instant::now();
     place.host.end("a").await?;
-    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     for pid in pids {
         let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         assert!(state.is_empty() || state.contains(") Z"), "{state}");

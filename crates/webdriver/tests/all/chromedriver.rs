@@ -9,7 +9,7 @@ use serde_json::Map;
 use tokio::time::sleep;
 
 use crate::programs::Chromedriver;
-use crate::support::{Watch, browser, config, engine, eventually, started};
+use crate::support::{TEST_TIMEOUT, Watch, browser, config, engine, eventually, started};
 
 #[tokio::test]
 async fn a_chromedriver_passes_the_check() {
@@ -55,7 +55,7 @@ async fn the_session_of_a_browser_that_ended_is_lost() {
     let process = session.capabilities()["goog:processID"].as_i64().expect("the browser's process");
     let process = rustix::process::Pid::from_raw(process.try_into().expect("a process")).expect("a process");
     rustix::process::kill_process(process, rustix::process::Signal::KILL).expect("killed");
-    let lost = watch.next(Duration::from_secs(15)).await.expect("lost");
+    let lost = watch.next(TEST_TIMEOUT).await.expect("lost");
     assert_eq!(lost.browser, browser(1));
 }
 

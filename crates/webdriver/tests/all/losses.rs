@@ -7,7 +7,7 @@ use pretty_assertions::assert_eq;
 use tokio::time::{Instant, sleep};
 
 use crate::fake::{Fake, Mistake};
-use crate::support::{Watch, browser, config, engine, started};
+use crate::support::{TEST_TIMEOUT, Watch, browser, config, engine, started};
 
 const NODE_AWAY: &str = "Unable to execute request for an existing session: Connection error (GET http://10.0.0.7/)";
 
@@ -19,7 +19,7 @@ async fn a_session_that_the_server_does_not_have_is_lost_once() {
     let mut watch = Watch::of(&engine);
     fake.forget_all();
     engine.suspect(browser(1));
-    let lost = watch.next(Duration::from_secs(3)).await.expect("lost");
+    let lost = watch.next(TEST_TIMEOUT).await.expect("lost");
     assert_eq!(lost.browser, browser(1));
     assert!(lost.reason.ends_with("does not have the session any more: Cannot find session"), "{}", lost.reason);
     assert_eq!(watch.next(Duration::from_secs(1)).await, None);
@@ -34,7 +34,7 @@ async fn a_loss_is_noticed_without_a_suspicion() {
     started(&engine, 1).await;
     sleep(Duration::from_millis(500)).await;
     fake.forget_all();
-    assert!(watch.next(Duration::from_secs(12)).await.is_some());
+    assert!(watch.next(TEST_TIMEOUT).await.is_some());
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_server_that_is_away_loses_no_session_until_it_says_so() {
         assert_eq!(watch.next(Duration::from_secs(1)).await, None, "{answer:?}");
     }
     fake.forget_all();
-    assert!(watch.next(Duration::from_secs(5)).await.is_some());
+    assert!(watch.next(TEST_TIMEOUT).await.is_some());
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn a_session_is_lost_when_its_node_is_not_reached_for_a_while() {
     fake.always("/session/", Mistake::error(500, "unknown error", NODE_AWAY));
     engine.suspect(browser(1));
     let begun = Instant::now();
-    let lost = watch.next(Duration::from_secs(25)).await.expect("lost");
+    let lost = watch.next(TEST_TIMEOUT).await.expect("lost");
     assert!(begun.elapsed() > Duration::from_secs(9), "{:?}", begun.elapsed());
     assert!(lost.reason.ends_with(NODE_AWAY), "{}", lost.reason);
     engine.end(&session).await.expect("ended");
@@ -113,5 +113,5 @@ async fn a_tracked_session_of_an_earlier_run_is_watched() {
     assert_eq!(later.used(), 1);
     fake.forget_all();
     later.suspect(browser(1));
-    assert!(watch.next(Duration::from_secs(3)).await.is_some());
+    assert!(watch.next(TEST_TIMEOUT).await.is_some());
 }

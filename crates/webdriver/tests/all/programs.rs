@@ -17,6 +17,8 @@ use crate::support::{config, engine, eventually};
 
 /// The user and the group of programs that the tests start as root.
 const UNPRIVILEGED: u32 = 65534;
+/// The time after which a Grid ends a session without use.
+pub(crate) const SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A started program with all programs that it has started. Dropping it ends them.
 pub(crate) struct Program(Child);
@@ -88,7 +90,7 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// Starts a hub and nodes with one session each. A session is idle after 15 s, and waits 8 s in the queue.
+    /// Starts a hub and nodes with one session each. A session waits 8 s in the queue.
     pub(crate) async fn start(nodes: usize) -> Self {
         let folder = folder();
         let ports = [free_port(), free_port(), free_port()];
@@ -109,7 +111,8 @@ impl Grid {
         command.args(["--hub", &format!("http://127.0.0.1:{hub}")]);
         command.args(["--publish-events", &format!("tcp://127.0.0.1:{publish}")]);
         command.args(["--subscribe-events", &format!("tcp://127.0.0.1:{subscribe}")]);
-        command.args(["--max-sessions", "1", "--session-timeout", "15", "--connection-limit-per-session", "100000"]);
+        command.args(["--session-timeout", &SESSION_TIMEOUT.as_secs().to_string()]);
+        command.args(["--max-sessions", "1", "--connection-limit-per-session", "100000"]);
         command.args(["--enable-managed-downloads", "true", "--selenium-manager", "false", "--detect-drivers", "true"]);
         let name = format!("node{}", self.nodes.len());
         self.nodes.push(Program::start(&mut command, self.folder.path(), &name).expect("java is installed"));
@@ -140,7 +143,8 @@ fn hub([port, publish, subscribe]: [u16; 3], folder: &Path) -> Program {
 
 fn java() -> Command {
     let mut command = Command::new("java");
-    command.arg("-Xmx256m").arg("-jar").arg(jar());
+    // Java starts in half of the time without its optimizing compiler.
+    command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-jar"]).arg(jar());
     command
 }
 

@@ -12,6 +12,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+/// The timeout of what happens in seconds on a quiet machine.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 /// The mark of the installation of the tests.
 pub(crate) const OWNER: &str = "test-1";
 
