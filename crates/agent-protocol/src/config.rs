@@ -78,6 +78,10 @@ pub struct AgentConfig {
     /// debugging protocol. The agent then starts no program of its own. `None`: Chromium runs in the sandbox.
     #[serde(default)]
     pub remote: Option<PathBuf>,
+    /// The time in seconds within which a lost connection to a remote browser is opened again. It counts only while the
+    /// server serves the socket.
+    #[serde(default = "default_reconnect_seconds")]
+    pub reconnect_seconds: u64,
     /// Ends the browser if everything in the sandbox together exceeds this memory (PSS), in bytes.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,
@@ -115,6 +119,7 @@ impl AgentConfig {
             egress_socket: default_egress(),
             idle_end_seconds: 0,
             remote: None,
+            reconnect_seconds: default_reconnect_seconds(),
             memory_limit_bytes: None,
             extra_chromium_args: Vec::new(),
         }
@@ -151,6 +156,10 @@ fn default_extensions() -> PathBuf {
 
 fn default_egress() -> PathBuf {
     PathBuf::from(EGRESS_PATH)
+}
+
+const fn default_reconnect_seconds() -> u64 {
+    30
 }
 
 const fn default_debugging_port() -> u16 {

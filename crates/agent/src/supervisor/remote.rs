@@ -16,10 +16,9 @@ use crate::remote_forward;
 use crate::reply::Refusal;
 use casement_agent_protocol::{ErrorCode, ExitReason, FailureCode, State};
 
-/// The time within which a connection must be opened, at the start and after a loss. It counts only while the server
-/// serves the socket: without a server, the idle timeout of the session decides.
+/// The time within which a connection must be opened at the start. It counts only while the server serves the socket:
+/// without a server, the idle timeout of the session decides.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-const RECONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The timeout of one try, and the pause after a failed one, which doubles each time.
 const TRY_TIMEOUT: Duration = Duration::from_secs(10);
 const MIN_BACKOFF: Duration = Duration::from_millis(5);
@@ -89,9 +88,10 @@ impl Supervisor {
         self.browser.status().update(|status| status.state = State::Starting);
         self.browser.replace(None);
         tokio::time::sleep(LOST_PAUSE).await;
+        let within = Duration::from_secs(self.config.reconnect_seconds);
         let connected = async {
             loop {
-                let (browser, version) = self.connect(lost.emulates_sizes(), RECONNECT_TIMEOUT).await?;
+                let (browser, version) = self.connect(lost.emulates_sizes(), within).await?;
                 match browser.follow_remote_pages().await {
                     Ok(()) => return Ok((browser, version)),
                     Err(error) => tracing::debug!(%error, "the connection to the remote browser is lost again"),
@@ -147,7 +147,7 @@ impl Supervisor {
             CdpError::Timeout { .. } => ExitReason::Hung,
             _ => ExitReason::Crashed,
         };
-        let seconds = RECONNECT_TIMEOUT.as_secs();
+        let seconds = self.config.reconnect_seconds;
         End::exited(reason, format!("the remote browser could not be reached again within {seconds} s: {error}"))
     }
 }

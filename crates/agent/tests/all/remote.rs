@@ -36,6 +36,7 @@ pub(crate) fn remote() -> AgentConfig {
 
 /// A remote browser and the sandbox that drives it.
 pub(crate) struct Stage {
+    pub(crate) config: AgentConfig,
     pub(crate) sandbox: Sandbox,
     pub(crate) client: AgentClient,
     pub(crate) status: Status,
@@ -56,7 +57,7 @@ impl Stage {
         let mut cdp = browser.connect().await.unwrap();
         let target = cdp.pages().await.unwrap().remove(0);
         let page = cdp.attach(&target).await.unwrap();
-        Self { sandbox, client, status, browser, bridge: Some(bridge), cdp, page }
+        Self { config, sandbox, client, status, browser, bridge: Some(bridge), cdp, page }
     }
 
     pub(crate) async fn at_page(args: &[&str]) -> Self {
