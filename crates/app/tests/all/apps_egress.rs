@@ -3,7 +3,7 @@
 
 use std::net::TcpListener;
 
-use casement_test_support::program::{Options, Server};
+use casement_test_support::program::Shared;
 use serde_json::{Value, json};
 
 use super::programs::{Place, node, python};
@@ -79,8 +79,8 @@ new Kernel().app('shop').action('reach', async (context, places) => {
 
 #[test]
 fn an_app_reaches_the_api_and_no_other_address_of_the_host_or_its_network() -> anyhow::Result<()> {
-    let server = Server::start(Options::default())?;
-    let place = Place::new(&server, "apps that reach out")?;
+    let server = &Shared::get().server;
+    let place = Place::new(server, "apps that reach out")?;
     let other = TcpListener::bind("127.0.0.1:0")?;
     other.set_nonblocking(true)?;
     let port = other.local_addr()?.port();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use casement_test_support::archives::zip_of;
 use casement_test_support::program::http::Request;
-use casement_test_support::program::{Options, Server, Shared, until};
+use casement_test_support::program::{Shared, until};
 use serde_json::json;
 
 use super::files::{Files, TEST_TIMEOUT};
@@ -116,9 +116,8 @@ fn file_names_round_trip_unchanged_and_inject_no_header() -> anyhow::Result<()> 
 
 #[test]
 fn a_full_disk_is_an_error_of_its_session_and_affects_no_other() -> anyhow::Result<()> {
-    let flags = ["--session-disk", "128", "--session-memory", "512"].map(str::to_owned).to_vec();
-    let server = Server::start(Options { flags, ..Options::default() })?;
-    let (full, other) = (Files::new(&server, None)?, Files::new(&server, None)?);
+    let server = &Shared::with_small_sessions().server;
+    let (full, other) = (Files::new(server, None)?, Files::new(server, None)?);
     full.write("/tmp/fits", &vec![1; 30 << 20])?.expect(204)?;
     let refused = full.write("/tmp/large", &vec![1; 50 << 20])?;
     assert_eq!(refused.status, 429, "{}", refused.text());
@@ -142,8 +141,8 @@ fn a_full_disk_is_an_error_of_its_session_and_affects_no_other() -> anyhow::Resu
         "import os\nos.mkdir(\"/tmp/n\"); os.chdir(\"/tmp/n\")\nn = 0\nwhile True:\n  os.mknod(str(n)); n += 1";
     drop(full.run(&format!("python3 -c '{endless}'")));
     let id = full.session.id().to_owned();
-    until("the session has ended", TEST_TIMEOUT, || end_reason(&server, &id).ok().filter(|why| !why.is_empty()))?;
-    assert_eq!(end_reason(&server, &id)?, "oom");
+    until("the session has ended", TEST_TIMEOUT, || end_reason(server, &id).ok().filter(|why| !why.is_empty()))?;
+    assert_eq!(end_reason(server, &id)?, "oom");
     assert_eq!(other.get("read_file?path=/tmp/large")?.expect(200)?.body.len(), 50 << 20);
     other.end()?;
     Ok(())

@@ -4,13 +4,13 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use casement_test_support::program::{Cdp, Options, Pages, Server, Session, until};
+use casement_test_support::program::{Cdp, Options, Server, Session, Shared, flood, until};
 use serde_json::{Value, json};
 
-use super::host::{browser_of, resident, sandbox, server_process, sql, uuid};
+use super::host::{all_of, browser_of, resident, sandbox, server_process, sql, uuid};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(600);
-/// The number of bursts, and of lines in each.
+/// The number of bursts at the full size, and of lines in each.
 const BURSTS: u64 = 50;
 const LINES: u64 = 20_000;
 /// The limits of the additional memory of the server and the agent, and of the stored events, in MiB.
@@ -57,11 +57,12 @@ fn a_million_console_lines_stay_bounded_and_every_lost_one_is_counted() -> anyho
     let processes = [server_process(&server)?.pid, agent(&server)?];
     let before = processes.map(resident);
     let say = format!("for (let n = 0; n < {LINES}; n++) console.log('line ' + n)");
-    for _ in 0..BURSTS {
+    let bursts = flood(BURSTS);
+    for _ in 0..bursts {
         cdp.evaluate(&page, &say)?;
     }
     // While this page overloads the capture, lines are only counted.
-    let (id, mut written) = (uuid(session.id())?, BURSTS * LINES);
+    let (id, mut written) = (uuid(session.id())?, bursts * LINES);
     until("the end is heard", TEST_TIMEOUT, || {
         cdp.evaluate(&page, "console.log('the end')").ok()?;
         written += 1;
@@ -124,12 +125,11 @@ const PICTURES: u64 = 100;
 
 #[test]
 fn requests_of_a_page_are_stored_even_if_its_session_is_deleted_at_once() -> anyhow::Result<()> {
-    let pages = Pages::start()?;
+    let Shared { server, pages } = Shared::get();
     let pictures: String = (0..PICTURES).map(|n| format!("<img src='/picture.svg?{n}'>")).collect();
     pages.put("/pictures", &format!("<!doctype html><link rel=icon href=data:,><body>{pictures}"));
     pages.put_as("/picture.svg", "Content-Type: image/svg+xml", "<svg xmlns='http://www.w3.org/2000/svg'/>");
-    let server = Server::start(Options::reaching(&pages))?;
-    let session = capturing(&server, "network")?;
+    let session = capturing(server, "network")?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     cdp.open(&page, &pages.url("/pictures"))?;
@@ -140,10 +140,10 @@ fn requests_of_a_page_are_stored_even_if_its_session_is_deleted_at_once() -> any
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
 
     let answers = until("every answer is stored", TEST_TIMEOUT, || {
-        let (answers, _) = stored(&server, &session, "network_response").ok()?;
+        let (answers, _) = stored(server, &session, "network_response").ok()?;
         (answers > PICTURES).then_some(answers)
     })?;
-    let (requests, lost) = stored(&server, &session, "network_request")?;
+    let (requests, lost) = stored(server, &session, "network_request")?;
     println!("{requests} requests and {answers} answers are stored, {lost} events are lost");
     assert_eq!((requests > PICTURES, lost), (true, 0));
     Ok(())
@@ -151,8 +151,9 @@ fn requests_of_a_page_are_stored_even_if_its_session_is_deleted_at_once() -> any
 
 #[test]
 fn every_console_line_is_stored_or_counted_if_its_session_is_deleted_meanwhile() -> anyhow::Result<()> {
-    let server = Server::start(Options::default())?;
-    let session = capturing(&server, "console")?;
+    let server = &Shared::get().server;
+    let session = capturing(server, "console")?;
+    let browser = browser_of(server, &session)?;
     let mut cdp = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = cdp.page()?;
     let mut written = 0;
@@ -163,20 +164,18 @@ fn every_console_line_is_stored_or_counted_if_its_session_is_deleted_meanwhile()
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
 
     until("every line is stored or counted", TEST_TIMEOUT, || {
-        let (lines, lost) = stored(&server, &session, "console_log").ok()?;
+        let (lines, lost) = stored(server, &session, "console_log").ok()?;
         println!("{lines} of {written} are stored, {lost} are counted as lost");
         (lines + lost >= written).then_some(())
     })?;
-    until("nothing is left of the session", TEST_TIMEOUT, || agent(&server).is_err().then_some(()))?;
-    Ok(())
+    until("nothing is left of the session", TEST_TIMEOUT, || all_of(server, &browser).is_empty().then_some(()))
 }
 
 #[test]
 fn a_process_killed_for_memory_is_reported_where_the_kernel_logs_it() -> anyhow::Result<()> {
-    let flags = ["--session-memory", "600"].map(str::to_owned).to_vec();
-    let server = Server::start(Options { flags, ..Options::default() })?;
-    let session = capturing(&server, "system")?;
-    let place = sandbox(&server, &browser_of(&server, &session)?);
+    let server = &Shared::with_small_sessions().server;
+    let session = capturing(server, "system")?;
+    let place = sandbox(server, &browser_of(server, &session)?);
     let record: Value = serde_json::from_slice(&fs::read(place.join("state.json"))?)?;
     // With a control group the kernel log shows the killed process; without one the agent reports it.
     let known = record["memory"] == "None" || fs::File::open("/dev/kmsg").is_ok();
@@ -191,7 +190,7 @@ fn a_process_killed_for_memory_is_reported_where_the_kernel_logs_it() -> anyhow:
         return Ok(());
     }
     let reported = until("it is told", TEST_TIMEOUT, || {
-        let reported = events(&server, &session, "system").ok()?;
+        let reported = events(server, &session, "system").ok()?;
         reported.into_iter().find(|one| one["event"]["type"] == "system_oom_kill")
     })?;
     let data = &reported["event"]["data"];

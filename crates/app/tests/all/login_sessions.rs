@@ -1,7 +1,7 @@
 //! Tests of the settings of a login's browser: the proxy and the recording.
 
 use anyhow::Context as _;
-use casement_test_support::program::{Options, Pages, Server, until};
+use casement_test_support::program::{Pages, Server, Shared, until};
 use serde_json::{Value, json};
 
 use super::login_site::{Connection, PASSWORD, Site, TEST_TIMEOUT, ann};
@@ -22,15 +22,15 @@ fn proxy(server: &Server, name: &str, config: &Value) -> anyhow::Result<()> {
 fn a_login_uses_the_proxy_and_the_recording_of_its_connection() -> anyhow::Result<()> {
     let pages = Pages::start()?;
     let (exit, requests) = exit(&pages)?;
-    let server = Server::start(Options { egress_allow: vec!["127.0.0.0/8".to_owned()], ..Options::default() })?;
-    proxy(&server, "exit", &json!({ "host": "127.0.0.1", "port": exit.port() }))?;
+    let server = &Shared::on_this_machine().server;
+    proxy(server, "login-exit", &json!({ "host": "127.0.0.1", "port": exit.port() }))?;
     let closed = closed_port()?;
-    proxy(&server, "down", &json!({ "host": "127.0.0.1", "port": closed.local_addr()?.port() }))?;
+    proxy(server, "login-down", &json!({ "host": "127.0.0.1", "port": closed.local_addr()?.port() }))?;
 
     let site = Site::new(&pages, "shop-exit");
     let url = |page: &str| format!("http://only-there.example{}", site.path(page));
-    let more = json!({ "domain": "only-there.example", "proxy": { "name": "exit" }, "record_session": true });
-    let connection = Connection::at(&server, "shop-exit", &url("home"), &more)?;
+    let more = json!({ "domain": "only-there.example", "proxy": { "name": "login-exit" }, "record_session": true });
+    let connection = Connection::at(server, "shop-exit", &url("home"), &more)?;
     connection.login()?;
     connection.until_awaiting()?;
     let through = |page: &str| {
@@ -54,20 +54,20 @@ fn a_login_uses_the_proxy_and_the_recording_of_its_connection() -> anyhow::Resul
     // A login may override the connection: this one has a proxy that does not answer, and no recording.
     for address in [url("login"), url("login").replace("http:", "https:")] {
         server.send("PATCH", &connection.path(""), Some(&json!({ "login_url": address })))?.expect(200)?;
-        let other = json!({ "proxy": { "name": "down" }, "record_session": false });
+        let other = json!({ "proxy": { "name": "login-down" }, "record_session": false });
         server.post(&connection.path("/login"), &other)?.expect(200)?;
         let over = connection.until_over("FAILED")?;
         assert_eq!(over["error_code"], "navigation_failed", "{address}: {over}");
         assert!(latest(&connection)?["replay_id"].is_null());
         connection.until_closed()?;
     }
-    let session = server.create(&json!({ "headless": true, "proxy_id": "down" }))?;
+    let session = server.create(&json!({ "headless": true, "proxy_id": "login-down" }))?;
     let requests = server.post(&format!("/browsers/{}/curl", session.id()), &json!({ "url": url("login") }))?;
     assert_eq!(requests.expect(502)?.json()?["code"], "upstream_error", "a request says the same");
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
 
-    let used = server.get("/proxies?limit=10")?.expect(200)?.json()?;
-    let exit = used.as_array().into_iter().flatten().find(|one| one["name"] == "exit").context("no proxy")?;
+    let used = server.get("/proxies?limit=100")?.expect(200)?.json()?;
+    let exit = used.as_array().into_iter().flatten().find(|one| one["name"] == "login-exit").context("no proxy")?;
     let path = format!("/proxies/{}", exit["id"].as_str().context("no id")?);
     assert_eq!(server.delete(&path)?.expect(409)?.json()?["code"], "resource_in_use");
     server.delete(&connection.path(""))?.expect(204)?;

@@ -1,7 +1,6 @@
 //! Tests of processes, logs and requests of sessions: with the public client, and with harmful programs.
 
 use std::net::TcpStream;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -15,18 +14,10 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 /// The additional memory that the server may use for data in transit, in MiB.
 const MAX_MEMORY_MIB: u64 = 24;
 
-static WITH_LOOPBACK: OnceLock<Server> = OnceLock::new();
-
-/// Returns one server for the runs of the public client. Its browsers may open any port of this machine, because the
-/// script chooses the port of its site.
-fn with_loopback() -> &'static Server {
-    let options = || Options { egress_allow: vec!["127.0.0.1/32".to_owned()], ..Options::default() };
-    WITH_LOOPBACK.get_or_init(|| Server::start(options()).unwrap())
-}
-
 fn every_call_works(headless: bool) -> anyhow::Result<()> {
-    let run =
-        Clients::find()?.run(with_loopback(), "crates/app/tests/scripts/processes.py", &[&headless.to_string()])?;
+    // The script chooses the port of its site.
+    let server = &Shared::on_this_machine().server;
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/processes.py", &[&headless.to_string()])?;
     let field = |code: &str| json!(["BadRequestError", "invalid_input", code]);
     let upstream = json!(["InternalServerError", "upstream_error"]);
     let late = json!(["InternalServerError", "timeout"]);
@@ -120,10 +111,10 @@ fn exec(server: &Server, session: &Session, line: &str, seconds: u32) -> anyhow:
 /// A program that uses all memory ends its session, and the response reports it: the call must not be repeated.
 #[test]
 fn a_program_that_takes_all_memory_gets_the_end_of_its_session_as_response() -> anyhow::Result<()> {
-    let server = Server::start(Options { flags: vec!["--session-memory".into(), "400".into()], ..Options::default() })?;
-    let session = session(&server)?;
+    let server = &Shared::with_small_sessions().server;
+    let session = session(server)?;
     let (status, body) = exec(
-        &server,
+        server,
         &session,
         "python3 -c 'a = []\nwhile True: a.append(bytes(1 << 24).replace(b\"\\0\", b\"x\"))'",
         110,

@@ -4,14 +4,14 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::ensure;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use casement_test_support::program::{Cdp, Clients, Options, Pages, Server, Tinyproxy, until};
+use casement_test_support::program::{Cdp, Clients, Options, Pages, Server, Shared, Tinyproxy, until};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::net::TcpSocket;
@@ -30,11 +30,9 @@ fn server() -> anyhow::Result<Server> {
     Server::start(Options { egress_allow: vec!["127.0.0.0/8".to_owned()], ..Options::default() })
 }
 
-static SHARED: OnceLock<Server> = OnceLock::new();
-
 /// Returns one server for all tests that neither restart it nor list its proxies.
 fn shared() -> &'static Server {
-    SHARED.get_or_init(|| server().unwrap())
+    &Shared::on_this_machine().server
 }
 
 #[test]

@@ -7,6 +7,8 @@ use casement_test_support::program::{Cdp, Options, Pages, Server, Shared, until}
 use rustix::process::Signal;
 use serde_json::json;
 
+use super::host::{all_of, browser_of};
+
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
@@ -76,13 +78,14 @@ fn the_first_key_opens_the_api_and_a_missing_one_does_not() -> anyhow::Result<()
 
 #[test]
 fn a_browser_that_dies_ends_its_session_and_the_pool_starts_another() -> anyhow::Result<()> {
-    let server = Server::start(Options::default())?;
-    server.post("/browser_pools", &json!({ "name": "one", "size": 1, "headless": true }))?.expect(201)?;
-    let session = server.acquire("one")?;
+    let server = &Shared::get().server;
+    server.post("/browser_pools", &json!({ "name": "mortal", "size": 1, "headless": true }))?.expect(201)?;
+    let session = server.acquire("mortal")?;
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+    let browser = browser_of(server, &session)?;
     // Until its `exec`, a new process has the command line of its parent.
     let browsers = until("one browser", TEST_TIMEOUT, || {
-        let browsers: Vec<_> = server.processes().into_iter().filter(|process| process.is_browser()).collect();
+        let browsers: Vec<_> = all_of(server, &browser).into_iter().filter(|process| process.is_browser()).collect();
         (browsers.len() == 1).then_some(browsers)
     })?;
 
@@ -91,11 +94,10 @@ fn a_browser_that_dies_ends_its_session_and_the_pool_starts_another() -> anyhow:
     assert_eq!(client.until_closed()?, Some((4002, "crashed".to_owned())));
     let path = format!("/browsers/{}", session.id());
     until("its session has ended", TEST_TIMEOUT, || (server.get(&path).ok()?.status == 404).then_some(()))?;
-    server.until_available("one", 1)?;
-    let next = server.acquire("one")?;
+    server.until_available("mortal", 1)?;
+    let next = server.acquire("mortal")?;
     assert_ne!(next.id(), session.id());
-    server.release("one", &next)?;
-    Ok(())
+    server.release("mortal", &next)
 }
 
 #[test]

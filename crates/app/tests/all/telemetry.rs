@@ -2,7 +2,7 @@
 
 use casement_domain::storage::StorageLimit;
 use casement_domain::telemetry::Event;
-use casement_test_support::program::{Clients, Options, Pages, Server};
+use casement_test_support::program::{Clients, Pages, Shared};
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -12,22 +12,20 @@ use casement_test_support::telemetry_site;
 /// The pages of the telemetry site, which the tests of the agent use too.
 const SITE: [&str; 7] = ["", "frame", "popup", "guarded", "data.json", "worker.js", "empty"];
 
-fn site() -> anyhow::Result<Pages> {
-    let pages = Pages::start()?;
+fn put_site(pages: &Pages) {
     for name in SITE {
         let path = format!("/telemetry/{name}");
         let (_, kind, content) = telemetry_site::answer(&path).unwrap_or_else(|| panic!("no {path}"));
         pages.put_as(&path, &format!("Content-Type: {kind}"), &content);
     }
-    Ok(pages)
 }
 
 #[test]
 fn every_event_type_is_reported_and_read_by_the_python_client() -> anyhow::Result<()> {
-    let pages = site()?;
-    let server = Server::start(Options::reaching(&pages))?;
+    let Shared { server, pages } = Shared::get();
+    put_site(pages);
 
-    let run = Clients::find()?.run(&server, "crates/app/tests/scripts/telemetry.py", &[&pages.url("")])?;
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/telemetry.py", &[&pages.url("")])?;
 
     let saw = json!({
         "console_log": ["log", ["hello", "42", "{a: 'x', b: (...)}", "[1, 2]"], "page", true, true],
@@ -66,7 +64,7 @@ fn every_event_type_is_reported_and_read_by_the_python_client() -> anyhow::Resul
 /// reliably.
 #[test]
 fn rare_events_are_decoded_by_the_python_client_too() -> anyhow::Result<()> {
-    let server = Server::start(Options::default())?;
+    let server = &Shared::get().server;
     let session = server.headless()?;
     let now = OffsetDateTime::UNIX_EPOCH;
     let monitor = |kind: &str, data: &serde_json::Value| {
@@ -81,10 +79,10 @@ fn rare_events_are_decoded_by_the_python_client_too() -> anyhow::Result<()> {
         (7, "monitor", monitor("monitor_init_failed", &refused)),
     ] {
         let id = uuid(session.id())?;
-        sql(&server, &format!("insert into telemetry_events values ('{id}', {seq}, now(), '{category}', '{body}')"))?;
+        sql(server, &format!("insert into telemetry_events values ('{id}', {seq}, now(), '{category}', '{body}')"))?;
     }
 
-    let run = Clients::find()?.run(&server, "crates/app/tests/scripts/telemetry_rare.py", &[session.id()])?;
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/telemetry_rare.py", &[session.id()])?;
 
     let saw = json!({
         "kinds": ["BrowserMonitorInitFailedEvent", "BrowserMonitorReconnectFailedEvent", "BrowserSystemOomKillEvent"],

@@ -12,6 +12,7 @@
 //! - [`Grid`]: a third-party Selenium Grid of a hub and nodes.
 //! - [`ObjectStore`]: a third-party S3-compatible store.
 //! - [`Tinyproxy`]: a third-party proxy.
+//! - [`flood`]: the size of a flood, full in the nightly run.
 //! - [`until`]: waits for a condition. Nothing sleeps for a fixed time.
 
 mod cdp;
@@ -27,9 +28,11 @@ mod options;
 mod pages;
 mod peers;
 mod places;
+mod remainders;
 mod server;
 mod session;
 mod shared;
+mod sizes;
 mod tinyproxy;
 mod watchdog;
 
@@ -52,6 +55,7 @@ pub use self::places::program;
 pub use self::server::Server;
 pub use self::session::Session;
 pub use self::shared::Shared;
+pub use self::sizes::flood;
 pub use self::tinyproxy::Tinyproxy;
 use crate::wait::{POLL_INTERVALS, next_interval};
 

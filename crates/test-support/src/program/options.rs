@@ -38,6 +38,8 @@ pub struct Options {
     pub beside: Option<StoreConnection>,
     /// The host of a node of a cluster; this machine by default.
     pub place: Option<Place>,
+    /// True for a server that tests share: what a test has created on it ends with the test.
+    pub is_shared: bool,
     /// Another program than the built one, such as that of an older version.
     pub program: Option<PathBuf>,
 }

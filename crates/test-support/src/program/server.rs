@@ -26,7 +26,7 @@ use super::options::{Options, Place, StoreConnection, write_master_key};
 use super::places::{port_at, program};
 use super::session::Session;
 use super::watchdog::Watchdog;
-use super::{engine, peers, until};
+use super::{engine, peers, remainders, until};
 
 /// The timeout until the line on standard output: a database cluster is created, and other tests may start browsers at
 /// the same time.
@@ -243,7 +243,11 @@ impl Server {
     /// Sends a request with the server's key.
     pub fn send(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
         let request = Request::new(method, path).bearer(&self.key);
-        body.map_or_else(|| request.clone(), |body| request.clone().json(body)).send(self.address)
+        let answer = body.map_or_else(|| request.clone(), |body| request.clone().json(body)).send(self.address)?;
+        if self.options.is_shared {
+            remainders::note(self.address, &self.key, (method, path), &answer);
+        }
+        Ok(answer)
     }
 
     /// Sends a `GET` with the server's key.
