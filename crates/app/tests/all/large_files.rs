@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use casement_test_support::program::http::{Answer, Request};
-use casement_test_support::program::{Options, Process, Server};
+use casement_test_support::program::{Options, Process, Server, flood};
 
 use super::files::Files;
 
@@ -68,48 +68,51 @@ fn stream_in(files: &Files, request: Request, before: &str, zeros: u64, after: &
 fn large_files_and_directories_need_only_a_few_megabytes_of_memory() -> anyhow::Result<()> {
     let server = Server::start(Options { flags: vec!["--session-disk".into(), "8000".into()], ..Options::default() })?;
     let files = Files::new(&server, None)?;
-    files.run("mkdir /tmp/many && cd /tmp/many && seq 100000 | xargs touch; truncate -s 2G /tmp/two")?;
+    let (entries, mebibytes) = (flood(100_000), flood(2048));
+    files.run(&format!(
+        "mkdir /tmp/many && cd /tmp/many && seq {entries} | xargs touch; truncate -s {mebibytes}M /tmp/two"
+    ))?;
     files.get("list_files?path=/tmp")?.expect(200)?;
     let before = memory(&server)?;
     let mut seen = Vec::new();
-    let mut step = |what: &'static str, work: &mut dyn FnMut() -> anyhow::Result<()>| {
+    let mut step = |what: String, work: &mut dyn FnMut() -> anyhow::Result<()>| {
         let began = Instant::now();
-        let (own, agent) = most_memory(&server, work).context(what)?;
+        let (own, agent) = most_memory(&server, work).with_context(|| what.clone())?;
         println!("{what}: {:?}, server {} -> {own} MiB, agent {} -> {agent} MiB", began.elapsed(), before.0, before.1);
         seen.push((what, own.saturating_sub(before.0), agent.saturating_sub(before.1)));
         anyhow::Ok(())
     };
 
-    step("list 100,000 entries", &mut || {
+    step(format!("list {entries} entries"), &mut || {
         let listed = files.get("list_files?path=/tmp/many")?.expect(200)?.json()?;
-        ensure!(listed.as_array().map(Vec::len) == Some(100_000), "not all");
+        ensure!(listed.as_array().map(Vec::len) == usize::try_from(entries).ok(), "not all");
         Ok(())
     })?;
-    step("read 2 GiB", &mut || {
+    step(format!("read {mebibytes} MiB"), &mut || {
         let mut stream = files.request("GET", "read_file?path=/tmp/two").start(server.address())?;
         let received = std::io::copy(&mut stream, &mut std::io::sink())?;
-        ensure!(received > 2 << 30, "{received} bytes with the head");
+        ensure!(received > mebibytes << 20, "{received} bytes with the head");
         Ok(())
     })?;
     files.run("rm /tmp/two")?;
-    step("write 2 GiB", &mut || {
+    step(format!("write {mebibytes} MiB"), &mut || {
         let request = files.request("PUT", "write_file?path=/tmp/one");
-        stream_in(&files, request, "", 2 << 30, "")?.expect(204).map(drop)
+        stream_in(&files, request, "", mebibytes << 20, "")?.expect(204).map(drop)
     })?;
     let end = "\r\n--b--\r\n";
-    step("upload 256 MiB", &mut || {
+    step("upload 256 MiB".to_owned(), &mut || {
         let path = "--b\r\nContent-Disposition: form-data; name=\"files[][dest_path]\"\r\n\r\n/tmp/one\r\n\
                     --b\r\nContent-Disposition: form-data; name=\"files[][file]\"\r\n\r\n";
         let request = files.request("POST", "upload").header("content-type", "multipart/form-data; boundary=b");
         stream_in(&files, request, path, 256 << 20, end)?.expect(204).map(drop)
     })?;
     let mut packed = Vec::new();
-    step("pack 100,000 entries", &mut || {
+    step(format!("pack {entries} entries"), &mut || {
         packed = files.get("download_dir_zip?path=/tmp/many")?.expect(200)?.body;
         Ok(())
     })?;
-    step("unpack 100,000 entries", &mut || files.unzip("/tmp/again", &packed)?.expect(204).map(drop))?;
-    files.run("test $(ls -U /tmp/again | wc -l) = 100000 && rm -r /tmp/again")?;
+    step(format!("unpack {entries} entries"), &mut || files.unzip("/tmp/again", &packed)?.expect(204).map(drop))?;
+    files.run(&format!("test $(ls -U /tmp/again | wc -l) = {entries} && rm -r /tmp/again"))?;
 
     for (what, own, agent) in seen {
         assert!(own < 24 && agent < 24, "{what}: the server grew by {own} MiB, the agent by {agent} MiB");
