@@ -2,13 +2,16 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use casement_test_support::program::http::Request;
-use casement_test_support::program::{Cdp, Clients, Options, Pages, Server, Session, Shared, repository, until};
+use casement_test_support::program::{
+    Cdp, Clients, Options, Pages, Server, Session, Shared, processes_of, repository, until,
+};
 use serde_json::{Value, json};
+
+use super::host::{browser_of, chromium, sandbox, sandboxes};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -75,15 +78,21 @@ fn every_call_of_the_python_client_for_recordings_works_with_a_display() -> anyh
     every_call_works(false)
 }
 
+/// What the example does instead of waiting for three seconds only.
+const WAITS_FOR_THE_PAGE: &str = "client.browsers.playwright.execute(session.session_id, code='''
+        await page.waitForURL('**/green');
+        await page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))));
+    '''); time.sleep(3)";
+
 #[test]
 fn the_recording_example_saves_a_video() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
 
     // On a busy machine the page takes longer to load than the example waits.
     let example = std::fs::read_to_string(repository().join("docs/examples/recording.py"))?;
-    let longer = example.replace("time.sleep(3)", "time.sleep(15)");
-    ensure!(longer != example, "it waits otherwise");
-    let run = Clients::find()?.run_text(server, "recording.py", &longer, &[&pages.url("/green")])?;
+    let patient = example.replace("time.sleep(3)", WAITS_FOR_THE_PAGE);
+    ensure!(patient != example, "it waits otherwise");
+    let run = Clients::find()?.run_text(server, "recording.py", &patient, &[&pages.url("/green")])?;
 
     ensure!(run.stdout.starts_with(&format!("{}/live/", server.url())), "{}", run.stdout);
     let (width, height, seconds, green) = video(&run.dir.path().join("recording.mp4"))?;
@@ -136,6 +145,19 @@ fn settled(server: &Server, list: &str) -> anyhow::Result<Value> {
     })
 }
 
+/// Waits until fragments of a recording, of two seconds each, are written in the sandbox of its session.
+fn until_written(server: &Server, browser: &str, fragments: usize) -> anyhow::Result<()> {
+    let inside = processes_of(&sandbox(server, browser));
+    let agent = inside.iter().find(|process| process.argv.get(1).is_some_and(|word| word == "agent"));
+    let folder = format!("/proc/{}/root/home/casement/.recordings", agent.context("no agent runs")?.pid);
+    until("enough is written", TEST_TIMEOUT, || {
+        let mut files = std::fs::read_dir(&folder).ok()?.flatten().map(|file| file.path());
+        let part = files.find(|path| path.extension() == Some("part".as_ref()))?;
+        let bytes = std::fs::read(part).ok()?;
+        (bytes.windows(4).filter(|word| word == b"moof").count() >= fragments).then_some(())
+    })
+}
+
 fn downloaded(server: &Server, which: &str) -> anyhow::Result<(u64, u64, f64, usize)> {
     let answer = server.get(which)?.expect(200)?;
     let dir = tempfile::tempdir()?;
@@ -171,20 +193,17 @@ fn a_recording_is_stored_or_failed_after_its_server_is_stopped_or_killed() -> an
         Some("finished") => drop(downloaded(&server, &which)?),
         _ => ensure!(recording["detail"].as_str().is_some_and(|why| !why.is_empty()), "{recording}"),
     }
-    until("its sandbox is gone", TEST_TIMEOUT, || super::host::sandboxes(&server).ok()?.is_empty().then_some(()))?;
+    until("its sandbox is gone", TEST_TIMEOUT, || sandboxes(&server).ok()?.is_empty().then_some(()))?;
 
     // The sandbox is killed while the server does not run.
     let (session, list, which) = begin(&server)?;
-    let browser = super::host::browser_of(&server, &session)?;
-    let place = super::host::sandbox(&server, &browser);
+    let place = sandbox(&server, &browser_of(&server, &session)?);
     server.kill()?;
-    for process in casement_test_support::program::processes_of(&place) {
+    for process in processes_of(&place) {
         // The end of the first process may end all others.
         drop(server.signal(&process, rustix::process::Signal::KILL));
     }
-    until("nothing runs inside", TEST_TIMEOUT, || {
-        casement_test_support::program::processes_of(&place).is_empty().then_some(())
-    })?;
+    until("nothing runs inside", TEST_TIMEOUT, || processes_of(&place).is_empty().then_some(()))?;
     server.restart()?;
     let recording = settled(&server, &list)?;
     assert_eq!(recording["status"], "failed", "{recording}");
@@ -200,9 +219,9 @@ fn a_recording_continues_while_the_server_is_down() -> anyhow::Result<()> {
     let session = green(&server, &pages)?;
     let replay = start(&server, &session)?;
     let which = format!("/browsers/{}/replays/{}", session.id(), replay["replay_id"].as_str().context("no id")?);
+    let browser = browser_of(&server, &session)?;
     server.kill()?;
-    // Long enough for the video, even on a busy machine.
-    thread::sleep(Duration::from_secs(6));
+    until_written(&server, &browser, 3)?;
     server.restart()?;
     server.post(&format!("{which}/stop"), &json!({}))?.expect(204)?;
     let answer = Request::new("GET", &which).bearer(server.key()).send(server.address())?.expect(200)?;
@@ -223,10 +242,8 @@ const NOISE: &str = "<body style='margin:0'><canvas id=c width=800 height=600></
 
 #[test]
 fn a_recording_at_its_size_limit_stops_and_can_be_played() -> anyhow::Result<()> {
-    let pages = Pages::start()?;
+    let Shared { server, pages } = Shared::with_small_sessions();
     pages.put("/noise", NOISE);
-    let flags = ["--session-disk", "128"].map(str::to_owned).to_vec();
-    let server = Server::start(Options { spares: 0, flags, ..Options::reaching(&pages) })?;
     let viewport = json!({ "width": 800, "height": 600 });
     let noise = pages.url("/noise");
     let shape = json!({ "headless": true, "timeout_seconds": 900, "start_url": noise, "viewport": viewport });
@@ -260,10 +277,9 @@ fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_pla
     let replay = start(server, &session)?;
     let list = format!("/browsers/{}/replays", session.id());
     let which = format!("{list}/{}", replay["replay_id"].as_str().context("no id")?);
-    // Waits until more than two seconds are certainly written, because nothing reports it before the end.
-    thread::sleep(Duration::from_secs(20));
-    let browser = super::host::browser_of(server, &session)?;
-    let inside = casement_test_support::program::processes_of(&super::host::sandbox(server, &browser));
+    let browser = browser_of(server, &session)?;
+    until_written(server, &browser, 3)?;
+    let inside = processes_of(&sandbox(server, &browser));
     let encoder = inside.iter().find(|process| process.argv.iter().any(|word| word == "libx264"));
     server.signal(encoder.context("nothing films")?, rustix::process::Signal::KILL)?;
     let failed = until("the recording has failed", TEST_TIMEOUT, || {
@@ -279,7 +295,7 @@ fn a_recording_whose_encoder_is_killed_is_reported_and_what_was_saved_can_be_pla
     ensure!(video(&path)?.2 >= 2.0, "less than what was written before");
 
     // After the browser is killed too and the session has ended, the report and the stored part remain.
-    server.signal(&super::host::chromium(server, &browser)?[0], rustix::process::Signal::KILL)?;
+    server.signal(&chromium(server, &browser)?[0], rustix::process::Signal::KILL)?;
     let path = format!("/browsers/{}", session.id());
     until("the session has ended", TEST_TIMEOUT, || (server.get(&path).ok()?.status == 404).then_some(()))?;
     let stored = settled(server, &list)?;
