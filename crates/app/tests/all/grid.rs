@@ -1,6 +1,7 @@
 //! Tests of sessions whose browsers a Selenium Grid starts: what they can do, what they refuse, and what they leave.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -20,19 +21,23 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// The name and the password that the Grid requires. Nothing that Casement writes or answers may have the password.
 const CREDENTIALS: (&str, &str) = ("selenium", "swordfish4grid");
 
-/// Returns the options of a Grid with credentials.
-pub(super) fn locked() -> GridOptions {
-    let credentials = Some((CREDENTIALS.0.to_owned(), CREDENTIALS.1.to_owned()));
-    GridOptions { credentials, max_sessions_per_node: 4, ..GridOptions::default() }
-}
-
-/// Returns the Grid with credentials that all tests share which neither count its sessions nor break it: its start costs as much
-/// as such a test. Its watchdog ends it when the test program ends.
-fn shared() -> anyhow::Result<&'static Grid> {
+/// Returns the Grid with credentials that all tests share which do not break it: its start costs as much as such a test. They
+/// count the sessions of their own servers only. Its watchdog ends it when the test program ends.
+pub(super) fn shared() -> anyhow::Result<&'static Grid> {
     static SHARED: OnceLock<Result<Grid, String>> = OnceLock::new();
-    let options = GridOptions { max_sessions_per_node: 10, ..locked() };
+    let credentials = Some((CREDENTIALS.0.to_owned(), CREDENTIALS.1.to_owned()));
+    let options = GridOptions { credentials, max_sessions_per_node: 10, ..GridOptions::default() };
     let grid = SHARED.get_or_init(|| Grid::start(options).map_err(|error| format!("{error:#}")));
     grid.as_ref().map_err(|error| anyhow::anyhow!("the Grid of the tests does not start: {error}"))
+}
+
+/// Returns the server on that Grid that all tests share which do not count its sessions, and its Grid.
+fn on_shared() -> anyhow::Result<(&'static Grid, &'static Server)> {
+    static SERVER: OnceLock<Result<Server, String>> = OnceLock::new();
+    let grid = shared()?;
+    let start = || Server::start(Options { is_shared: true, ..of_grid(grid) }).map_err(|error| format!("{error:#}"));
+    let server = SERVER.get_or_init(start).as_ref();
+    Ok((grid, server.map_err(|error| anyhow::anyhow!("the server on the Grid does not start: {error}"))?))
 }
 
 /// Returns the options of a server that has no engine but the Grid.
@@ -51,6 +56,14 @@ pub(super) fn on_grid(grid: &Grid, server: &Server, session: &Session) -> anyhow
         one.capabilities["casement:browser"].as_str().is_some_and(|mark| mark.eq_ignore_ascii_case(&browser))
     };
     grid.sessions()?.into_iter().find(is_its).with_context(|| format!("the Grid has no session of {browser}"))
+}
+
+/// Returns the sessions of a server on the Grid.
+pub(super) fn sessions_of(grid: &Grid, server: &Server) -> anyhow::Result<Vec<GridSession>> {
+    let owner = fs::read_to_string(server.data_dir().join("node-id")).context("no node-id")?;
+    let mut sessions = grid.sessions()?;
+    sessions.retain(|one| one.capabilities["casement:owner"] == owner.trim());
+    Ok(sessions)
 }
 
 /// Returns the answer to a script in a session.
@@ -83,8 +96,7 @@ fn the_page_of_the_grid_has_the_table_of_what_engines_can_do() {
 
 #[test]
 fn a_session_on_a_grid_does_what_its_engine_can() -> anyhow::Result<()> {
-    let (grid, pages) = (shared()?, Pages::start()?);
-    let server = Server::start(of_grid(grid))?;
+    let ((grid, server), pages) = (on_shared()?, Pages::start()?);
     let body = json!({
         "headless": true, "timeout_seconds": 600, "viewport": { "width": 1000, "height": 700 },
         "start_url": pages.url("/form"), "telemetry": { "browser": { "console": { "enabled": true } } },
@@ -106,7 +118,7 @@ fn a_session_on_a_grid_does_what_its_engine_can() -> anyhow::Result<()> {
     computer("click_mouse", json!({ "x": 100, "y": 70 }))?;
     computer("type", json!({ "text": "Ada" }))?;
     computer("click_mouse", json!({ "x": 100, "y": 180 }))?;
-    let result = script(&server, &session, "return [await page.title(), await page.locator('#said').innerText()]")?;
+    let result = script(server, &session, "return [await page.title(), await page.locator('#said').innerText()]")?;
     assert_eq!(result["result"], json!(["Pressed", "Hello, Ada"]), "{result}");
 
     client.evaluate(&page, "console.log('heard from the Grid')")?;
@@ -115,22 +127,19 @@ fn a_session_on_a_grid_does_what_its_engine_can() -> anyhow::Result<()> {
         events.text().contains("heard from the Grid").then_some(())
     })?;
     drop(client);
-    let owner = on_grid(grid, &server, &session)?.capabilities["casement:owner"].take();
-    ensure!(owner.is_string(), "the session has no owner");
+    let mark = on_grid(grid, server, &session)?.capabilities["casement:browser"].take();
     server.delete(&path)?.expect(204)?;
-    until("the Grid has no session of the server", TEST_TIMEOUT, || {
-        let sessions = grid.sessions().ok()?;
-        sessions.iter().all(|one| one.capabilities["casement:owner"] != owner).then_some(())
+    until("the Grid has no session of its browser", TEST_TIMEOUT, || {
+        grid.sessions().ok()?.iter().all(|one| one.capabilities["casement:browser"] != mark).then_some(())
     })
 }
 
 #[test]
 fn playwright_puppeteer_and_selenium_drive_a_session_on_a_grid() -> anyhow::Result<()> {
-    let (grid, pages) = (shared()?, Pages::start()?);
-    let server = Server::start(of_grid(grid))?;
+    let ((_, server), pages) = (on_shared()?, Pages::start()?);
     let clients = Clients::find()?;
     let run = |script: &str, arguments: &[&str]| -> anyhow::Result<Value> {
-        clients.run(&server, &format!("crates/app/tests/scripts/{script}"), arguments)?.json()
+        clients.run(server, &format!("crates/app/tests/scripts/{script}"), arguments)?.json()
     };
 
     let session = server.headless()?;
@@ -156,19 +165,25 @@ fn playwright_puppeteer_and_selenium_drive_a_session_on_a_grid() -> anyhow::Resu
 
 #[test]
 fn a_selenium_test_of_a_grid_passes_with_another_url() -> anyhow::Result<()> {
-    let (grid, pages) = (Grid::start(GridOptions { nodes: 1, ..locked() })?, Pages::start()?);
-    let server = Server::start(of_grid(&grid))?;
+    let (grid, pages) = (shared()?, Pages::start()?);
+    let server = Server::start(of_grid(grid))?;
     let ours = format!("http://anyone:{}@{}/wd/hub", server.key(), server.address());
     let mut seen = Vec::new();
     for address in [grid.url_with_credentials(), ours] {
         let script = "crates/app/tests/scripts/selenium_plain.py";
-        seen.push(Clients::find()?.run(&server, script, &[&address, &pages.url("")])?.json()?);
-        grid.until_sessions(0).with_context(|| format!("quit() at {address}"))?;
+        let mut saw = Clients::find()?.run(&server, script, &[&address, &pages.url("")])?.json()?;
+        let id = saw["session"].take();
+        until(&format!("quit() at {address} has ended the session"), TEST_TIMEOUT, || {
+            let is_gone = grid.sessions().ok()?.iter().all(|one| id != *one.id);
+            (is_gone && sessions_of(grid, &server).ok()?.is_empty()).then_some(())
+        })?;
+        seen.push(saw);
     }
     let expected = json!({
         "title": "Pressed", "said": "Hello, Ada", "seen": ["click"], "cookies": ["plain"], "windows": 2,
         "missing": "NoSuchElementException", "back": "Green", "browserName": "chrome", "pageLoadStrategy": "eager",
         "unhandledPromptBehavior": "accept", "acceptInsecureCerts": true, "timeout": 40.0, "console": ["SEVERE"],
+        "session": null,
     });
     assert_eq!(seen, [expected.clone(), expected]);
     Ok(())
@@ -210,8 +225,8 @@ fn a_login_moves_between_a_grid_and_local_browsers_by_its_profile() -> anyhow::R
 
 #[test]
 fn an_operation_that_the_engine_lacks_is_refused_with_its_name() -> anyhow::Result<()> {
-    let grid = Grid::start(GridOptions { nodes: 1, ..GridOptions::default() })?;
-    let server = Server::start(of_grid(&grid))?;
+    let grid = shared()?;
+    let server = Server::start(of_grid(grid))?;
     let session = server.headless()?;
     let of_session = |rest: &str| format!("/browsers/{}{rest}", session.id());
     let file = "/home/casement/x";
@@ -238,46 +253,46 @@ fn an_operation_that_the_engine_lacks_is_refused_with_its_name() -> anyhow::Resu
         ensure!(answer.status == 400 && text.contains("\"not_supported\""), "{path}: {} {text}", answer.status);
         ensure!(text.contains("grid") && text.contains(what.title()), "{path} names engine and operation: {text}");
     }
-    assert_eq!(grid.sessions()?.len(), 1, "nothing was started before it was refused");
+    assert_eq!(sessions_of(grid, &server)?.len(), 1, "nothing was started before it was refused");
     Ok(())
 }
 
 #[test]
 fn several_engines_have_names_and_say_what_they_can() -> anyhow::Result<()> {
-    let grid = Grid::start(GridOptions { nodes: 1, ..GridOptions::default() })?;
+    let grid = shared()?;
     let flags = ["--grid-url".to_owned(), format!("qa={}", grid.url())].to_vec();
-    let server = Server::start(Options { flags, ..Options::default() })?;
+    let variables = vec![("CASEMENT_GRID_CREDENTIALS".to_owned(), format!("qa={}:{}", CREDENTIALS.0, CREDENTIALS.1))];
+    let server = Server::start(Options { flags, variables, ..Options::default() })?;
     let engines = server.get("/engines")?.expect(200)?.text();
     ensure!(engines.contains("\"qa\"") && engines.contains("\"local\""), "{engines}");
 
     let here = server.headless()?;
     let there = server.create(&json!({ "headless": true, "engine": "qa" }))?;
     assert_eq!((&here.0["engine"], &there.0["engine"]), (&json!("local"), &json!("qa")));
-    assert_eq!(grid.sessions()?.len(), 1);
+    assert_eq!(sessions_of(grid, &server)?.len(), 1);
     let unknown = server.post("/browsers", &json!({ "headless": true, "engine": "nowhere" }))?;
     ensure!(unknown.status == 400 && unknown.text().contains("must be one of local, qa"), "{}", unknown.text());
-    assert_eq!(grid.sessions()?.len(), 1);
+    assert_eq!(sessions_of(grid, &server)?.len(), 1);
     Ok(())
 }
 
 #[test]
 fn the_credentials_of_a_grid_are_in_no_answer_log_or_process_list() -> anyhow::Result<()> {
-    let (grid, pages) = (shared()?, Pages::start()?);
-    let server = Server::start(of_grid(grid))?;
-    server.post("/browser_pools", &json!({ "name": "warm", "size": 1, "headless": true }))?.expect(201)?;
-    let session = server.acquire("warm")?;
+    let ((grid, server), pages) = (on_shared()?, Pages::start()?);
+    server.post("/browser_pools", &json!({ "name": "locked", "size": 1, "headless": true }))?.expect(201)?;
+    let session = server.acquire("locked")?;
     let ours = format!("http://anyone:{}@{}/wd/hub", server.key(), server.address());
     let plain = "crates/app/tests/scripts/selenium_plain.py";
-    let client = Clients::find()?.run(&server, plain, &[&ours, &pages.url("")])?;
+    let client = Clients::find()?.run(server, plain, &[&ours, &pages.url("")])?;
     let wd = format!("/vm/{}/wd/session?jwt={}", session.id(), session.token());
     let capabilities = server.post(&wd, &json!({ "capabilities": {} }))?.expect(200)?.text();
     ensure!(!capabilities.contains(&grid.url()["http://".len()..]), "the Grid's address: {capabilities}");
 
-    let sees = script(&server, &session, "return [process.env, process.argv]")?;
+    let sees = script(server, &session, "return [process.env, process.argv]")?;
     let list: Vec<String> = server.processes().iter().map(|process| process.argv.join(" ")).collect();
     let path = format!("/browsers/{}", session.id());
     let mut all = vec![capabilities, client.stdout, sees.to_string(), list.join("\n"), session.0.to_string()];
-    for path in [&path, "/engines", "/browser_pools", "/browser_pools/warm", "/metrics", "/nodes"] {
+    for path in [&path, "/engines", "/browser_pools", "/browser_pools/locked", "/metrics", "/nodes"] {
         all.push(server.get(path)?.text());
     }
     server.delete(&path)?.expect(204)?;
@@ -291,10 +306,9 @@ fn the_credentials_of_a_grid_are_in_no_answer_log_or_process_list() -> anyhow::R
 
 #[test]
 fn a_script_beside_a_grid_connects_only_to_its_own_browser() -> anyhow::Result<()> {
-    let (grid, pages) = (shared()?, Pages::start()?);
-    let server = Server::start(of_grid(grid))?;
+    let ((grid, server), pages) = (on_shared()?, Pages::start()?);
     let (session, other) = (server.headless()?, server.headless()?);
-    let target = on_grid(grid, &server, &other)?;
+    let target = on_grid(grid, server, &other)?;
     let hub = grid.url();
     let (hub_port, own_port) = (hub.rsplit(':').next().context("no port")?, server.address().port());
     let foreign = format!("{hub}/session/{}/se/cdp", target.id);
@@ -308,7 +322,7 @@ fn a_script_beside_a_grid_connects_only_to_its_own_browser() -> anyhow::Result<(
             await page.evaluate(() => 6 * 7)]",
         page = pages.url("/"),
     );
-    let seen = script(&server, &session, &code)?;
+    let seen = script(server, &session, &code)?;
     let result = seen["result"].as_array().with_context(|| format!("{seen}"))?;
     let (own, others) = result.split_last().context("no result")?;
     assert_eq!(*own, 42, "{seen}");
@@ -320,11 +334,10 @@ fn a_script_beside_a_grid_connects_only_to_its_own_browser() -> anyhow::Result<(
 
 #[test]
 fn a_page_on_a_grid_reaches_nothing_of_its_session_by_what_casement_adds() -> anyhow::Result<()> {
-    let (grid, pages) = (shared()?, Pages::start()?);
-    let server = Server::start(of_grid(grid))?;
+    let ((_, server), pages) = (on_shared()?, Pages::start()?);
     let session =
         server.create(&json!({ "headless": true, "timeout_seconds": 600, "start_url": pages.url("/green") }))?;
-    script(&server, &session, "return page.title()")?;
+    script(server, &session, "return page.title()")?;
     let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = client.page()?;
     // A page asks for what belongs to its session, without the key.

@@ -8,8 +8,8 @@ use casement_test_support::program::{Cdp, Grid, GridOptions, Server, Session, un
 use serde_json::{Value, json};
 use ulid::Ulid;
 
-use super::grid::{locked, of_grid, on_grid};
-use super::host::end_reason;
+use super::grid::{of_grid, on_grid, sessions_of, shared};
+use super::host::{count, end_reason, metric};
 
 /// The time in which the end of a lost browser is noticed: the Grid removes a dead node after some eight seconds.
 const LOST_WITHIN: Duration = Duration::from_secs(90);
@@ -62,20 +62,20 @@ fn has(grid: &Grid, id: &str) -> Option<bool> {
 
 #[test]
 fn a_killed_server_finds_its_sessions_on_the_grid_again_and_leaves_strangers() -> anyhow::Result<()> {
-    let grid = Grid::start(locked())?;
-    let mut server = Server::start(of_grid(&grid))?;
+    let grid = shared()?;
+    let mut server = Server::start(of_grid(grid))?;
     create_pool(&server, 1)?;
     server.until_available(POOL, 1)?;
     let session = server.headless()?;
     mark(&session, "window.before = 'the kill'")?;
     let stranger = grid.new_session()?;
-    let ours = on_grid(&grid, &server, &session)?;
+    let ours = on_grid(grid, &server, &session)?;
 
     server.kill()?;
-    let orphan = started_and_not_stored(&grid, &ours.capabilities)?;
+    let orphan = started_and_not_stored(grid, &ours.capabilities)?;
     server.restart()?;
 
-    until("what was not stored is ended", TEST_TIMEOUT, || (!has(&grid, &orphan)?).then_some(()))?;
+    until("what was not stored is ended", TEST_TIMEOUT, || (!has(grid, &orphan)?).then_some(()))?;
     assert_eq!(mark(&session, "window.before")?, "the kill", "the session continues");
     server.until_available(POOL, 1)?;
     let leased = server.acquire(POOL)?;
@@ -84,8 +84,7 @@ fn a_killed_server_finds_its_sessions_on_the_grid_again_and_leaves_strangers() -
 
     server.stop_all()?;
     until("only the stranger's session is left", TEST_TIMEOUT, || {
-        let left = grid.sessions().ok()?;
-        (left.len() == 1 && left[0].id == stranger).then_some(())
+        (sessions_of(grid, &server).ok()?.is_empty() && has(grid, &stranger)?).then_some(())
     })?;
     ensure!(grid.answers(&stranger));
     grid.end_session(&stranger)
@@ -137,7 +136,7 @@ fn sessions_of_a_restarted_hub_end_and_new_ones_work() -> anyhow::Result<()> {
 
 #[test]
 fn a_grid_that_is_away_for_a_minute_loses_no_session() -> anyhow::Result<()> {
-    let grid = Grid::start(GridOptions::default())?;
+    let grid = Grid::start(GridOptions { nodes: 1, ..GridOptions::default() })?;
     let server = Server::start(of_grid(&grid))?;
     let session = server.headless()?;
     mark(&session, "window.before = 'the pause'")?;
@@ -157,18 +156,21 @@ fn a_grid_that_is_away_for_a_minute_loses_no_session() -> anyhow::Result<()> {
 
 #[test]
 fn a_session_without_use_outlives_the_timeout_of_the_grid() -> anyhow::Result<()> {
-    let session_timeout = Duration::from_secs(15);
-    let grid = Grid::start(GridOptions { nodes: 1, session_timeout, ..GridOptions::default() })?;
+    let session_timeout = Duration::from_secs(10);
+    let grid_options = GridOptions { nodes: 1, max_sessions_per_node: 3, session_timeout, ..GridOptions::default() };
+    let grid = Grid::start(grid_options)?;
     let mut options = of_grid(&grid);
-    options.flags.extend(["--grid-session-timeout", "15"].map(str::to_owned));
+    options.flags.extend(["--grid-session-timeout", "10"].map(str::to_owned));
     let server = Server::start(options)?;
     create_pool(&server, 1)?;
     server.until_available(POOL, 1)?;
     let warm = grid.sessions()?.first().context("no warm browser")?.id.clone();
     let session = server.headless()?;
     mark(&session, "window.before = 'the silence'")?;
-    let stranger_dies = grid.options().session_timeout * 3;
-    thread::sleep(stranger_dies);
+    for _ in 0..2 {
+        let stranger = grid.new_session()?;
+        until("the Grid has ended a session without use", TEST_TIMEOUT, || (!has(&grid, &stranger)?).then_some(()))?;
+    }
 
     assert_eq!(mark(&session, "window.before")?, "the silence");
     ensure!(has(&grid, &warm) == Some(true), "the warm browser was ended by the Grid");
@@ -206,13 +208,12 @@ fn an_end_that_does_not_reach_the_grid_is_tried_again() -> anyhow::Result<()> {
 
     grid.pause_hub(true)?;
     let path = format!("/browsers/{}", session.id());
-    let deleting = thread::scope(|scope| -> anyhow::Result<u16> {
-        let call = scope.spawn(|| server.delete(&path).map(|answer| answer.status));
-        thread::sleep(Duration::from_secs(20));
-        grid.pause_hub(false)?;
-        call.join().unwrap()
-    })?;
-
+    let deleting = server.delete(&path)?.status;
     ensure!(deleting == 204, "the end of a session waits for no Grid: {deleting}");
+    until("its browser waits for its end", TEST_TIMEOUT, || {
+        (metric(&server, "casement_browsers_pending_removal ").ok()?? >= 1.0).then_some(())
+    })?;
+    ensure!(count(&server, "select count(*) from browsers where state = 'ending'")? == 1, "it is not to be ended");
+    grid.pause_hub(false)?;
     until("the Grid has ended it", TEST_TIMEOUT, || (!has(&grid, &id)?).then_some(()))
 }

@@ -23,6 +23,7 @@ saw = {name: driver.capabilities[name] for name in [
     "browserName", "pageLoadStrategy", "unhandledPromptBehavior", "acceptInsecureCerts",
 ]}
 saw["timeout"] = driver.timeouts.script
+saw["session"] = driver.session_id
 try:
     driver.get(pages + "/form")
     driver.find_element(By.ID, "name").send_keys("Ada")
