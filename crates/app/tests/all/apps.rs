@@ -5,7 +5,7 @@ use std::thread;
 
 use anyhow::ensure;
 use casement_test_support::program::http::Answer;
-use casement_test_support::program::{Clients, Options, Process, Server, Shared, until};
+use casement_test_support::program::{Clients, Options, Process, Server, Shared, repository, until};
 use serde_json::{Value, json};
 
 use super::host::count;
@@ -18,7 +18,8 @@ fn every_call_of_the_python_client_for_apps_works() -> anyhow::Result<()> {
 
 fn every_call_works(clients: &Clients) -> anyhow::Result<()> {
     let server = Server::start(Options::default())?;
-    let run = clients.run(&server, "crates/app/tests/scripts/kernel_apps.py", &[])?;
+    let framework = repository().join("crates/runner/tests/all/apps/kernel.py").display().to_string();
+    let run = clients.run(&server, "crates/app/tests/scripts/kernel_apps.py", &[&framework])?;
     let saw = json!({
         "deployed": ["queued", { "GREETING": "" }, ["app_version_summary", "running"]],
         "deployment": "running",

@@ -1,6 +1,6 @@
 //! Tests with the public JavaScript client, which is unmodified except for its base URL.
 
-use casement_test_support::program::{Clients, Options, Pages, Server, Shared, until};
+use casement_test_support::program::{Clients, Options, Pages, Server, Shared, repository, until};
 use serde_json::json;
 
 use super::connect_server::{ConnectServer, TOKEN};
@@ -34,7 +34,8 @@ fn every_method_of_the_javascript_client_works() -> anyhow::Result<()> {
     let flags = vec![format!("--credential-provider-allow={}", store.address)];
     let server = Server::start(Options { flags, ..Options::reaching(&pages) })?;
 
-    let arguments = [&pages.url(""), &site.url("home"), &store.url(), TOKEN];
+    let framework = repository().join("crates/runner/tests/all/apps/kernel.py").display().to_string();
+    let arguments = [&pages.url(""), &site.url("home"), &store.url(), TOKEN, &framework];
     let run = Clients::find()?.run(&server, "crates/app/tests/scripts/kernel_methods.mjs", &arguments)?;
 
     assert_eq!(run.json()?, json!({}), "the methods with another answer than expected");

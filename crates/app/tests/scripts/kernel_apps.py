@@ -1,8 +1,10 @@
-"""Every method of `deployments`, `apps` and `invocations` of the public client, unmodified, against one program."""
+"""kernel_apps.py FRAMEWORK: every method of `deployments`, `apps` and `invocations` of the public client, unmodified, against one
+program. FRAMEWORK is a file with the required part of the client's framework."""
 
 import io
 import json
 import os
+import sys
 import zipfile
 
 import kernel
@@ -35,21 +37,36 @@ def fail(context):
     raise ValueError("not today")
 '''
 
+# A program of the same app, without packages to install.
+SMALL = '''
+import kernel
+
+app = kernel.App("shop")
+
+
+@app.action("echo")
+def echo(context, payload):
+    return payload
+'''
+
+WHOLE = {"main.py": PROGRAM, "requirements.txt": "kernel==0.80.0\n"}
+WITHOUT_PACKAGES = {"main.py": SMALL, "kernel.py": open(sys.argv[1]).read()}
+
 client = kernel.Kernel(api_key=os.environ["CASEMENT_KEY"], base_url=os.environ["CASEMENT_URL"], max_retries=0, timeout=300)
 saw = {}
 
 
-def archive():
+def archive(files):
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as files:
-        files.writestr("main.py", PROGRAM)
-        files.writestr("requirements.txt", "kernel==0.80.0\n")
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
     return packed.getvalue()
 
 
-def deploy(**more):
+def deploy(files, **more):
     made = client.deployments.create(
-        file=archive(), entrypoint_rel_path="main.py", version="1.0", env_vars={"GREETING": "hi"}, **more
+        file=archive(files), entrypoint_rel_path="main.py", version="1.0", env_vars={"GREETING": "hi"}, **more
     )
     told = []
     # A stream that is left early must be closed: otherwise the garbage collector may close it while the client holds a lock, and block forever.
@@ -63,7 +80,7 @@ def deploy(**more):
     return made, told
 
 
-made, told = deploy()
+made, told = deploy(WHOLE)
 saw["deployed"] = [made.status, made.env_vars, told[-2:]]
 saw["deployment"] = client.deployments.retrieve(made.id).status
 saw["listed"] = [one.id == made.id for one in client.deployments.list(app_name="shop", app_version="1.0")]
@@ -102,9 +119,9 @@ except kernel.ConflictError as error:
 saw["invocations"] = [one.action_name for one in client.invocations.list(status="failed")]
 saw["retrieved"] = client.invocations.retrieve(done.id).payload
 
-again, told = deploy()
+again, told = deploy(WITHOUT_PACKAGES)
 saw["same version"] = [told[-1], client.deployments.retrieve(again.id).status_reason]
-forced, told = deploy(force=True)
+forced, told = deploy(WITHOUT_PACKAGES, force=True)
 saw["forced"] = [told[-1], client.deployments.retrieve(made.id).status]
 
 client.deployments.delete(forced.id)

@@ -1,10 +1,12 @@
-// node kernel_methods.mjs PAGES_URL LOGIN_URL STORE_URL STORE_TOKEN: every method of the public JavaScript client, unmodified,
-// except the web store's. Prints the methods whose answer is not the expected one.
+// node kernel_methods.mjs PAGES_URL LOGIN_URL STORE_URL STORE_TOKEN FRAMEWORK: every method of the public JavaScript client,
+// unmodified, except the web store's. FRAMEWORK is a file with the part of the Python client's framework that an app needs. Prints
+// the methods whose answer is not the expected one.
 import { Buffer } from 'node:buffer';
+import { readFileSync } from 'node:fs';
 import Kernel, { toFile } from '@onkernel/sdk';
 import JSZip from 'jszip';
 
-const [pages, loginUrl, storeUrl, storeToken] = process.argv.slice(2);
+const [pages, loginUrl, storeUrl, storeToken, framework] = process.argv.slice(2);
 const client = new Kernel({ baseURL: process.env.CASEMENT_URL, apiKey: process.env.CASEMENT_KEY, maxRetries: 0, timeout: 300000 });
 const wrong = {};
 
@@ -247,7 +249,7 @@ def wait(context):
 `;
 
 async function apps() {
-  const file = await toFile(await zip({ 'main.py': PROGRAM, 'requirements.txt': 'kernel==0.80.0\n' }), 'app.zip');
+  const file = await toFile(await zip({ 'main.py': PROGRAM, 'kernel.py': readFileSync(framework, 'utf8') }), 'app.zip');
   const app = { file, entrypoint_rel_path: 'main.py', version: '1.0' };
   const { id } = await call('deployments.create', [app], (answer) => answer.status === 'queued');
   const over = ({ event, deployment }) => event === 'deployment_state' && ['running', 'failed', 'stopped'].includes(deployment.status);
