@@ -11,9 +11,9 @@ use std::{
 };
 
 use casement_egress::{Egress, Limits, LookupPermit, Resolver};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use super::support::{Client, Origin, Session, TEST_TIMEOUT, until};
+use super::support::{Client, Origin, Session, until};
 
 #[tokio::test]
 async fn connections_above_the_limit_wait() {
@@ -38,9 +38,7 @@ async fn an_idle_connection_is_closed() {
     let mut tunnel = Client { stream: session.tunnel(origin.address).await };
     let mut waiting = session.connect().await;
     waiting.send(format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", origin.url("/"))).await;
-    let begun = Instant::now();
     assert!(tunnel.is_closed().await && waiting.is_closed().await);
-    assert!(begun.elapsed() < TEST_TIMEOUT);
     until("both are gone", || session.handle.stats().connections == 0).await;
 }
 
