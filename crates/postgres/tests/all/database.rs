@@ -1,11 +1,12 @@
 //! Connections: the behaviour with a lost or overloaded database.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use casement_domain::project::ProjectRepository;
 use casement_domain::{StoreError, testing};
 use casement_postgres::testing::TestDatabase;
 use casement_postgres::{Database, DatabaseConfig, PgProjects};
+use tokio::time::Instant;
 
 use crate::support::{Held, TestResult, until};
 use crate::world::Fault;
@@ -15,10 +16,11 @@ async fn a_cut_database_is_unavailable_at_once_and_comes_back_by_itself() -> Tes
     let db = TestDatabase::fresh().await?;
     db.database().ping().await?;
     db.interrupt().await?;
-    let started = Instant::now();
     let refused = db.database().ping().await.err().ok_or("it answered")?;
     assert!(matches!(refused, StoreError::Unavailable { operation: "database.ping", .. }), "{refused:?}");
-    assert!(started.elapsed() < Duration::from_secs(5));
+    // Neither the wait for a connection nor the work on one took its whole time.
+    let text = format!("{refused:?}");
+    assert!(!text.contains("NoneFree") && !text.contains("TooSlow"), "{text}");
     db.restore().await?;
     until("the database answers", async || db.database().ping().await.is_ok()).await
 }
@@ -36,7 +38,7 @@ async fn connections_that_were_cut_are_not_handed_out_again() -> TestResult {
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_server_that_is_not_there_is_unavailable_within_five_seconds() -> TestResult {
     let config = DatabaseConfig::parse("postgresql://nobody@127.0.0.1:1/none")?;
     let started = Instant::now();
@@ -47,7 +49,7 @@ async fn a_server_that_is_not_there_is_unavailable_within_five_seconds() -> Test
 }
 
 /// A socket that accepts connections and then sends nothing, like a hanging server.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_server_that_hangs_is_unavailable_within_five_seconds() -> TestResult {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let config = DatabaseConfig::parse(&format!("postgresql://x@{}/none", silent.local_addr()?))?;
@@ -116,11 +118,10 @@ async fn a_hanging_shared_connection_is_abandoned_and_the_next_reader_opens_anot
     let projects = projects_over_one(&db);
     read(&projects).await?;
     let locked = Held::begin(&db, "LOCK TABLE projects").await?;
-    let started = Instant::now();
     let answers = futures_util::future::join_all((0..10).map(|_| read(&projects))).await;
     assert!(answers.iter().all(|answer| matches!(answer, Err(StoreError::Unavailable { .. }))), "{answers:?}");
     // The server itself would cancel the statements after ten seconds.
-    assert!(started.elapsed() < Duration::from_secs(9), "{:?}", started.elapsed());
+    assert!(format!("{answers:?}").contains("TooSlow(3.5s)"), "{answers:?}");
     locked.commit().await?;
     Ok(read(&projects).await?)
 }
