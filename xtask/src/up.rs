@@ -20,8 +20,8 @@ pub(crate) struct Options {
 
 /// What is printed first: the steps, and the time of them all.
 const PLAN: &str = "==> installs missing packages, installs the script runner, builds Casement and starts it. The first time takes \
-    10 to 25 minutes on 2 cores, later times seconds";
-const BUILD_TIME: &str = "the first time 10 to 25 minutes on 2 cores, later seconds";
+    7 to 12 minutes on 2 cores, later times seconds";
+const BUILD_TIME: &str = "the first time 7 to 12 minutes on 2 cores, later seconds";
 const BUILD_TIME_DEV: &str = "the first time several minutes on 2 cores, later seconds";
 
 pub(crate) fn run(options: &Options) -> Result<()> {
