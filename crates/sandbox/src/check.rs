@@ -65,7 +65,7 @@ impl Host {
     /// Runs a program in the namespaces of a sandbox, without a sandbox's directory. If `network` is not empty, it is
     /// the command that creates the network.
     async fn inside(&self, network: &[&str], program: &[&str]) -> Result<String, String> {
-        let user = self.as_root().then_some(self.config().uid_base);
+        let user = self.as_root().then_some(self.last_user());
         let mut command = self.starter(user);
         command.args(network).arg(&self.config().bwrap);
         command
@@ -75,6 +75,12 @@ impl Host {
             .env_clear()
             .current_dir("/");
         run(command).await.map(|_| "work".to_owned())
+    }
+
+    /// Returns the last host user of the range. Sandboxes take the first free one, and the end of a sandbox kills every
+    /// process of its user: a check as the first user would be killed by the end of a sandbox of any server.
+    fn last_user(&self) -> u32 {
+        self.config().uid_base + self.config().uid_count - 1
     }
 
     fn parents(&self) -> Check {
@@ -116,7 +122,7 @@ impl Host {
     }
 
     fn host_users(&self) -> Check {
-        let (first, last) = (self.config().uid_base, self.config().uid_base + self.config().uid_count - 1);
+        let (first, last) = (self.config().uid_base, self.last_user());
         let given = ["/etc/subuid", "/etc/subgid"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
         let overlap = given.iter().flat_map(|text| text.lines()).find(|line| overlaps(line, first, last));
         let found = match overlap {
@@ -149,7 +155,11 @@ async fn run(mut command: Command) -> Result<String, String> {
     let done = tokio::time::timeout(TIMEOUT, command.output()).await;
     let output = done.map_err(|_| format!("no answer in {} seconds", TIMEOUT.as_secs()))?.map_err(|e| e.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    match (output.status.success(), text(&output.stderr)) {
+        (true, _) => Ok(text(&output.stdout)),
+        (false, why) if why.is_empty() => Err(output.status.to_string()),
+        (false, why) => Err(why),
+    }
 }
 
 #[cfg(test)]

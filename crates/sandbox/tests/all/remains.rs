@@ -1,12 +1,17 @@
 //! Tests of wrong records, such as reused pids and truncated files, and of a lack of descriptors.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use casement_sandbox::{Host, HostConfig};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
-use crate::support::{Place, remains, until};
+use crate::support::{Place, config, processes, remains, until};
 
 /// The environment variable that makes the child process of these tests use few descriptors.
 const STARVED: &str = "CASEMENT_TEST_STARVED";
@@ -111,5 +116,32 @@ async fn missing_features_of_the_host_are_reported_with_a_remedy() -> anyhow::Re
     for check in checks {
         assert!(check.ok && !check.detail.is_empty(), "{check:?}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_end_of_a_sandbox_does_not_end_the_checks_of_another_server() -> anyhow::Result<()> {
+    // The first sandbox of this range has the first user, and its end kills whatever that user runs.
+    let (place, first) = (Place::new()?, 230_000);
+    let range = HostConfig { uid_base: first, uid_count: 10, ..config(&place.dir.path().join("root")) };
+    let host = Host::new(range)?;
+    let done = Arc::new(AtomicBool::new(false));
+    let ends = std::thread::spawn({
+        let done = done.clone();
+        move || {
+            while !done.load(Ordering::Relaxed) {
+                let of_first = |dir: &Path| std::fs::metadata(dir).is_ok_and(|found| found.uid() == first);
+                let pids = processes(of_first).into_iter().filter_map(Pid::from_raw);
+                pids.for_each(|pid| drop(kill_process(pid, Signal::KILL)));
+            }
+        }
+    });
+
+    let checks = host.checks().await;
+
+    done.store(true, Ordering::Relaxed);
+    assert!(ends.join().is_ok());
+    let failed: Vec<_> = checks.into_iter().filter(|check| !check.ok).collect();
+    assert!(failed.is_empty(), "{failed:?}");
     Ok(())
 }
