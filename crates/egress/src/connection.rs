@@ -188,37 +188,52 @@ impl Connection {
     async fn forward(&self, request: Request<Incoming>) -> Result<Response<Body>, RequestError> {
         let target = plain_http_target(request.uri())?;
         *lock(&self.target) = Some(target.clone());
-        let policy = self.session.policy();
-        let upstream_path = policy.upstream.upstream_path(&policy.route_to(&target)?, &target).await?;
-        let (head, body) = origin_request(request, &target, &upstream_path)?;
+        let (head, body) = request.into_parts();
         // A reused connection may close while a request is in transit, so only repeatable requests use one.
         let repeatable = head.method.is_safe() && body.is_end_stream();
-        if let Some(reusable_connection) = self.take_reusable_connection(&target, &upstream_path).filter(|_| repeatable)
+        let reusable_connection = lock(&self.reusable_connection).take().filter(|_| repeatable);
+        if let Some(reusable_connection) = reusable_connection
+            && self.may_reuse(&reusable_connection, &target).await?
         {
-            let retry = Request::from_parts(head.clone(), Either::Right(Empty::new()));
+            let head = origin_head(head.clone(), &target, reusable_connection.proxy.as_ref())?;
+            let retry = Request::from_parts(head, Either::Right(Empty::new()));
             if let Ok(response) = self.send(reusable_connection, retry).await {
                 return Ok(response);
             }
         }
-        let reusable_connection = self.dial(&policy.upstream, target, &upstream_path).await?;
+        let new_connection = self.open_connection(&target).await?;
+        let head = origin_head(head, &target, new_connection.proxy.as_ref())?;
         let body = if body.is_end_stream() { Either::Right(Empty::new()) } else { Either::Left(body) };
-        self.send(reusable_connection, Request::from_parts(head, body)).await
+        self.send(new_connection, Request::from_parts(head, body)).await
     }
 
-    /// Returns the reusable connection if this request may use it; otherwise closes it.
-    fn take_reusable_connection(&self, target: &Target, upstream_path: &UpstreamPath) -> Option<OriginConnection> {
-        let reusable_connection = lock(&self.reusable_connection).take();
-        let same_way =
-            |reusable_connection: &OriginConnection| match (&reusable_connection.proxy, upstream_path.proxy()) {
-                (None, None) => true,
-                (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-                _ => false,
+    /// Opens a connection for a plain request under the current policy; begins again if the routes are replaced meanwhile.
+    async fn open_connection(&self, target: &Target) -> Result<OriginConnection, RequestError> {
+        loop {
+            let policy = self.session.policy();
+            let opening = async {
+                let upstream_path = policy.upstream.upstream_path(&policy.route_to(target)?, target).await?;
+                self.dial(&policy.upstream, target.clone(), &upstream_path).await
             };
-        let reusable_connection = reusable_connection
-            .filter(|reusable_connection| reusable_connection.target == *target && same_way(reusable_connection));
-        reusable_connection.filter(|reusable_connection| {
-            upstream_path.candidates().contains(&reusable_connection.address) && !reusable_connection.sender.is_closed()
-        })
+            if let Some(opened) = policy.replaced.run_until_cancelled(opening).await {
+                return opened;
+            }
+        }
+    }
+
+    /// Returns whether a request for `target` may use this connection: under the current policy it would be dialled alike.
+    async fn may_reuse(&self, connection: &OriginConnection, target: &Target) -> Result<bool, ConnectError> {
+        if connection.target != *target || connection.sender.is_closed() {
+            return Ok(false);
+        }
+        let policy = self.session.policy();
+        let upstream_path = policy.upstream.upstream_path(&policy.route_to(target)?, target).await?;
+        let same_way = match (&connection.proxy, upstream_path.proxy()) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        };
+        Ok(same_way && upstream_path.candidates().contains(&connection.address))
     }
 
     async fn dial(
@@ -305,12 +320,8 @@ fn plain_http_target(uri: &Uri) -> Result<Target, RequestError> {
     Target::parse(authority.as_str(), Some(80)).map_err(|_| ConnectError::Refused.into())
 }
 
-fn origin_request(
-    request: Request<Incoming>,
-    target: &Target,
-    upstream_path: &UpstreamPath,
-) -> Result<(Parts, Incoming), RequestError> {
-    let (mut head, body) = request.into_parts();
+/// Returns the head of a request as the origin gets it, or the proxy.
+fn origin_head(mut head: Parts, target: &Target, proxy: Option<&Arc<Proxy>>) -> Result<Parts, RequestError> {
     let host = HeaderValue::try_from(target.to_host_header()).map_err(|_| RequestError::Malformed)?;
     head.headers = headers::for_origin(&head.headers, host);
     head.version = Version::HTTP_11;
@@ -319,14 +330,14 @@ fn origin_request(
         None => Uri::from_static("/"),
     };
     // An HTTP proxy gets the absolute URL, and its own credentials instead of those that the sandbox sent.
-    if let Some(proxy) = upstream_path.proxy().filter(|proxy| proxy.is_http()) {
+    if let Some(proxy) = proxy.filter(|proxy| proxy.is_http()) {
         let by_proxy = format!("http://{}{}", target.to_host_header(), head.uri);
         head.uri = Uri::try_from(by_proxy).map_err(|_| RequestError::Malformed)?;
         if let Some(authorization) = proxy.authorization() {
             head.headers.insert(PROXY_AUTHORIZATION, authorization.clone());
         }
     }
-    Ok((head, body))
+    Ok(head)
 }
 
 fn session_response(response: Response<Incoming>) -> Result<Response<Body>, RequestError> {

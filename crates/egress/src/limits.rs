@@ -17,8 +17,8 @@ pub struct Limits {
     pub head_timeout: Duration,
     /// The timeout of one lookup.
     pub lookup_timeout: Duration,
-    /// The timeout of one address if there are other addresses to try.
-    pub attempt_timeout: Duration,
+    /// The time after which the next address of a name is tried, beside those that have not answered (RFC 8305).
+    pub attempt_delay: Duration,
     /// The timeout of all addresses of a name together.
     pub connect_timeout: Duration,
     /// The timeout of one step of a session's proxy: its TLS handshake, or opening a tunnel.
@@ -40,7 +40,7 @@ impl Default for Limits {
             head_bytes: 64 * 1024,
             head_timeout: Duration::from_secs(60),
             lookup_timeout: Duration::from_secs(10),
-            attempt_timeout: Duration::from_secs(3),
+            attempt_delay: Duration::from_millis(250),
             connect_timeout: Duration::from_secs(20),
             proxy_timeout: Duration::from_secs(20),
             idle_timeout: Duration::from_secs(15 * 60),

@@ -257,3 +257,17 @@ async fn a_proxy_check_distinguishes_working_from_failing_proxies() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_plain_request_that_is_being_dialled_takes_the_proxy_of_now() {
+    let origin = Origin::echo_heads().await;
+    let (silent, exit) = (Origin::silent().await, TestProxy::http(origin.address).await);
+    let session = Session::open(&["127.0.0.0/8"]);
+    session.handle.set_route(Route::Through(proxy(ProxyProtocol::Socks5, silent.address, "p:@/%", &[])));
+    let mut client = session.connect().await;
+    client.send("GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+    until("the silent proxy has the connection", || silent.connections() == 1).await;
+    session.handle.set_route(Route::Through(proxy(ProxyProtocol::Http, exit.server.address, "p:@/%", &[])));
+    assert_eq!(client.answer().await.status, 200);
+    assert_eq!(exit.requests(), ["GET http://a.example/ HTTP/1.1"]);
+}
