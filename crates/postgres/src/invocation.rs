@@ -210,7 +210,7 @@ impl InvocationRepository for PgInvocations {
             if diesel::update(row).set(moved).execute(connection).await? == 0 {
                 return Ok(Replaced::LostRace);
             }
-            report(connection, Subject::Invocation(next.id), false).await?;
+            report(connection, Subject::Invocation(next.id), next.status == InvocationStatus::Queued).await?;
             Ok(Replaced::Yes)
         };
         self.database.transaction("invocation.replace", work).await

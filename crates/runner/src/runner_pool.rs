@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use casement_domain::clock::{Clock, IdSource};
 use casement_domain::deployment::Lines;
 use casement_domain::ids::{DeploymentId, InvocationId};
-use casement_domain::invocation::{Call, FailedDeployment, RunFailure, Runnable, Runner};
+use casement_domain::invocation::{AdoptedCalls, Call, FailedDeployment, RunFailure, Runnable, Runner};
 use casement_sandbox::Sandbox;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::artifact::Artifacts;
 use crate::build::AppBuilder;
-use crate::call_records::CallRecords;
+use crate::call_records::{CallRecords, EarlierCalls};
 use crate::config::{AppRunnerConfig, AppRunnerSetupError};
 use crate::egress::{AppEgressPort, EgressPolicy};
 use crate::failure;
@@ -28,6 +28,10 @@ use deployment_pool::DeploymentPool;
 
 /// The maximum number of simultaneous loads; each load occupies a core.
 const MAX_LOADING: usize = 4;
+
+/// The clocks of nodes differ by less than this. A call that was accepted within this time after the boot of the kernel may be
+/// from before it.
+const BOOT_MARGIN: time::Duration = time::Duration::minutes(1);
 
 /// Runs actions on this node.
 pub struct AppRunnerPool(Arc<Inner>);
@@ -138,12 +142,9 @@ impl Inner {
         Some(ended)
     }
 
-    /// Adopts the sandboxes and records of a previous server process. Returns the ids of their calls.
-    async fn adopt_calls(self: &Arc<Self>) -> Vec<InvocationId> {
-        let recorded = self.call_records.read_all().unwrap_or_else(|error| {
-            tracing::error!(%error, "cannot read the records of earlier calls");
-            Vec::new()
-        });
+    /// Adopts the sandboxes and records of a previous server process. Returns their calls.
+    async fn adopt_calls(self: &Arc<Self>) -> AdoptedCalls {
+        let EarlierCalls { records: recorded, is_complete } = self.call_records.read_all();
         let keep: HashSet<String> =
             recorded.iter().filter(|(_, note)| note.outcome.is_none()).map(|(_, note)| note.sandbox.clone()).collect();
         if let Err(error) = self.sandboxes.host.sweep(&keep).await {
@@ -155,7 +156,7 @@ impl Inner {
         });
         let mut sandboxes: HashMap<String, Sandbox> =
             sandboxes.into_iter().map(|sandbox| (sandbox.id.clone(), sandbox)).collect();
-        let mut found = Vec::new();
+        let mut calls = Vec::new();
         for (id, note) in recorded {
             let app_sandbox = sandboxes.remove(&note.sandbox).map(|sandbox| {
                 let policy = EgressPolicy::Web(note.base.as_deref().and_then(authority).into_iter().collect());
@@ -165,10 +166,16 @@ impl Inner {
                 AppSandbox::adopted(&self.sandboxes, sandbox)
             });
             self.adopted().insert(id, call::AdoptedCall { note, app_sandbox });
-            found.push(id);
+            calls.push(id);
         }
-        found
+        let complete_since = is_complete.then(|| self.clock.now() - uptime() + BOOT_MARGIN);
+        AdoptedCalls { calls, complete_since }
     }
+}
+
+/// Returns the time since the boot of the kernel.
+fn uptime() -> time::Duration {
+    time::Duration::seconds(rustix::system::sysinfo().uptime)
 }
 
 async fn wait_for_end(mut ended: watch::Receiver<CallResult>) -> Result<Option<String>, RunFailure> {
@@ -205,7 +212,7 @@ impl Runner for AppRunnerPool {
         wait_for_end(started.ok_or_else(|| failure::host("the call runs already"))?).await
     }
 
-    async fn adopt(&self) -> Vec<InvocationId> {
+    async fn adopt(&self) -> AdoptedCalls {
         self.0.adopt_calls().await
     }
 

@@ -219,7 +219,7 @@ impl AppJobs {
             }
             if last_check.elapsed() >= POLL_INTERVAL {
                 last_check = Instant::now();
-                self.give_up_lost().await;
+                self.requeue_lost().await;
             }
             tokio::select! {
                 () = self.stop.cancelled() => return,
@@ -229,21 +229,22 @@ impl AppJobs {
         }
     }
 
-    /// Fails the calls that the store assigns to this node but that do not run here: the response of the assignment was
-    /// lost.
-    async fn give_up_lost(&self) {
+    /// Returns the calls to the queue that the store assigns to this node but that do not run here: the response of the
+    /// assignment was lost, so no process has received them.
+    async fn requeue_lost(&self) {
         let Ok(assigned) = self.runs.forgotten().await else { return };
         for one in assigned.into_iter().filter(|one| !self.awaited.ids().contains(&one.id)) {
-            warn!(invocation = %one.id, "a call is not running any more");
-            if let Err(error) = self.runs.give_up(one).await {
-                debug!(%error, "cannot fail a lost call");
+            warn!(invocation = %one.id, "a call was assigned and not begun: it is queued again");
+            if let Err(error) = self.runs.requeue(one).await {
+                debug!(%error, "cannot queue a call again");
             }
         }
     }
 
     /// Adopts the calls of the previous process of this node.
     async fn adopt(&self) -> Result<(), StoreAbandoned> {
-        let known: HashSet<InvocationId> = self.runner.adopt().await.into_iter().collect();
+        let adopted = self.runner.adopt().await;
+        let known: HashSet<InvocationId> = adopted.calls.into_iter().collect();
         let assigned = loop {
             match self.retry("list earlier calls", || self.runs.forgotten()).await {
                 // Nothing may start before the running calls are known.
@@ -265,8 +266,13 @@ impl AppJobs {
                 let deadline = invocation.deadline().max(System.now() + ADOPTED_CALL_GRACE);
                 tokio::spawn(self.clone().resume(invocation.id, deadline));
             } else {
-                let given_up = self.retry("fail a lost call", || self.runs.give_up(invocation.clone())).await;
-                if let Err(StoreAbandoned::Stopping) = given_up {
+                let stored = if adopted.complete_since.is_some_and(|since| invocation.started_at > since) {
+                    info!(invocation = %invocation.id, "no process has received a call: it is queued again");
+                    self.retry("queue a call again", || self.runs.requeue(invocation.clone())).await
+                } else {
+                    self.retry("fail a lost call", || self.runs.give_up(invocation.clone())).await
+                };
+                if let Err(StoreAbandoned::Stopping) = stored {
                     return Err(StoreAbandoned::Stopping);
                 }
             }

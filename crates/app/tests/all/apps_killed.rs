@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use casement_test_support::program::{Options, Server, until};
 use serde_json::json;
 
@@ -85,5 +85,42 @@ fn builds_and_invocations_continue_after_a_killed_server_without_a_rebuild() -> 
     let found = Command::new("grep").args(["-rlF", secret]).arg(server.data_dir()).output()?;
     ensure!(found.stdout.is_empty(), "the secret lies in {}", String::from_utf8_lossy(&found.stdout));
     ensure!(!server.log().contains(secret), "the secret was logged");
+    Ok(())
+}
+
+#[test]
+fn an_invocation_whose_process_was_still_starting_begins_again_after_a_kill() -> anyhow::Result<()> {
+    let mut server = Server::start(Options::default())?;
+    let project = default_project(&server)?;
+    let place = Place::of(&server, &project);
+    place.allow("load")?;
+    let deployment = place.deploy("1", &json!({ "WAIT": "load" }))?;
+    place.until_running(&deployment)?;
+    // The ready process is in use, and no other one can be loaded.
+    let first = place.begun("1", "wait", Some("\"go\""))?;
+    place.send("DELETE", "/profiles/load", &json!({}))?.expect(204)?;
+    // A process that was loaded before the deletion takes one of these.
+    let made = (0..3).map(|_| {
+        let made = place.invoke("1", "echo", &json!({ "async": true, "payload": "[2]" }))?.expect(202)?.json()?;
+        Ok(made["id"].as_str().context("no id")?.to_owned())
+    });
+    let waiting: Vec<String> = made.collect::<anyhow::Result<_>>()?;
+    until("an invocation runs without a process", TEST_TIMEOUT, || {
+        let running = sql(&server, "select count(*) from invocations where status = 'running'").ok()?;
+        let records = std::fs::read_dir(server.data_dir().join("apps/calls")).ok()?.count();
+        running.parse::<usize>().ok().filter(|running| *running > records)
+    })?;
+
+    server.kill()?;
+    server.restart()?;
+
+    let place = Place::of(&server, &project);
+    place.allow("load")?;
+    for invocation in &waiting {
+        let ended = place.end(invocation)?;
+        assert_eq!((&ended["status"], &ended["output"]), (&json!("succeeded"), &json!("[2]")), "{ended}");
+    }
+    place.allow("go")?;
+    assert_eq!(place.end(&first)?["status"], "succeeded");
     Ok(())
 }

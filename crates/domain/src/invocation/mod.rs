@@ -12,7 +12,7 @@ pub use input::{InvocationRequest, MAX_JSON, MAX_NAME, MAX_TIMEOUT_SECONDS, MIN_
 pub use model::{Invocation, InvocationStatus};
 #[cfg(feature = "mocks")]
 pub use ports::MockRunner;
-pub use ports::{Call, CallLimits, FailedDeployment, RunFailure, RunFault, Runnable, Runner};
+pub use ports::{AdoptedCalls, Call, CallLimits, FailedDeployment, RunFailure, RunFault, Runnable, Runner};
 #[cfg(feature = "mocks")]
 pub use repository::MockInvocationRepository;
 pub use repository::{InvocationFilter, InvocationRepository, InvocationStored};

@@ -95,6 +95,16 @@ pub struct FailedDeployment {
     pub reason: String,
 }
 
+/// The calls from before a restart of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdoptedCalls {
+    /// The calls that a process may have received and that were not ended: they run or have ended.
+    pub calls: Vec<InvocationId>,
+    /// The moment since which no call can be missing: another call that was accepted later was received by no process.
+    /// `None`: any may be missing.
+    pub complete_since: Option<OffsetDateTime>,
+}
+
 /// The port that runs actions on this node.
 #[cfg_attr(feature = "mocks", mockall::automock)]
 #[async_trait]
@@ -115,7 +125,7 @@ pub trait Runner: Send + Sync {
 
     /// Returns the calls from before the restart of the server that were not ended: they are running or have ended.
     /// Called once, before anything else.
-    async fn adopt(&self) -> Vec<InvocationId>;
+    async fn adopt(&self) -> AdoptedCalls;
 
     /// Like [`run`](Self::run), for an adopted call.
     async fn resume(&self, invocation: InvocationId, lines: Arc<dyn Lines>) -> Result<Option<String>, RunFailure>;

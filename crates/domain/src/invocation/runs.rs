@@ -107,13 +107,17 @@ impl Runs {
         if self.invocations.replace(current, &next).await? == Replaced::LostRace {
             return Ok(None);
         }
-        let (why, failed) = match self.call(&next).await {
-            Ok(call) => return Ok(Some(LeasedInvocation { invocation: next, call, place })),
-            Err(DeploymentError::Store(error)) => ("the store is away".to_owned(), Some(error)),
-            Err(error) => (error.to_string(), None),
-        };
-        self.end(next, InvocationEvent::Broke(format!("it could not be prepared: {why}"))).await?;
-        failed.map_or(Ok(None), Err)
+        match self.call(&next).await {
+            Ok(call) => Ok(Some(LeasedInvocation { invocation: next, call, place })),
+            Err(DeploymentError::Store(error)) => {
+                self.requeue(next).await?;
+                Err(error)
+            }
+            Err(error) => {
+                self.apply(next, InvocationEvent::Broke(format!("it could not be prepared: {error}"))).await?;
+                Ok(None)
+            }
+        }
     }
 
     async fn call(&self, invocation: &Invocation) -> Result<Call, DeploymentError> {
@@ -188,7 +192,7 @@ impl Runs {
             }
             Err(failure) => InvocationEvent::Broke(failure.reason.clone()),
         };
-        self.end(current, event).await
+        self.apply(current, event).await
     }
 
     /// Ends an invocation whose deadline has passed.
@@ -197,12 +201,12 @@ impl Runs {
     /// Returns the error of the store; the call may be repeated.
     pub async fn time_up(&self, id: InvocationId) -> Result<(), StoreError> {
         match self.invocations.get(id).await? {
-            Some(current) => self.end(current, InvocationEvent::TimedOut).await,
+            Some(current) => self.apply(current, InvocationEvent::TimedOut).await,
             None => Ok(()),
         }
     }
 
-    async fn end(&self, current: Invocation, event: InvocationEvent) -> Result<(), StoreError> {
+    async fn apply(&self, current: Invocation, event: InvocationEvent) -> Result<(), StoreError> {
         end_all(&*self.invocations, &*self.clock, vec![current], |_| event.clone()).await
     }
 
@@ -222,12 +226,20 @@ impl Runs {
         self.invocations.running_on(self.builds.node()).await
     }
 
+    /// Returns an invocation that no process received to the queue.
+    ///
+    /// # Errors
+    /// Returns the error of the store; the call may be repeated.
+    pub async fn requeue(&self, invocation: Invocation) -> Result<(), StoreError> {
+        self.apply(invocation, InvocationEvent::Requeue).await
+    }
+
     /// Ends an invocation whose process is lost.
     ///
     /// # Errors
     /// Returns the error of the store; the call may be repeated.
     pub async fn give_up(&self, invocation: Invocation) -> Result<(), StoreError> {
-        self.end(invocation, InvocationEvent::Lost).await
+        self.apply(invocation, InvocationEvent::Lost).await
     }
 
     /// Ends an invocation because the server stops.
@@ -235,7 +247,7 @@ impl Runs {
     /// # Errors
     /// Returns the error of the store; the call may be repeated.
     pub async fn stop(&self, invocation: Invocation) -> Result<(), StoreError> {
-        self.end(invocation, InvocationEvent::Broke("the server was stopped".to_owned())).await
+        self.apply(invocation, InvocationEvent::Broke("the server was stopped".to_owned())).await
     }
 
     /// Returns the invocations that run on another node.
@@ -291,7 +303,7 @@ impl Runs {
                 Some(DeploymentStatus::Failed) => InvocationEvent::DeploymentFailed,
                 _ => InvocationEvent::DeploymentStopped,
             };
-            self.end(stranded, event).await?;
+            self.apply(stranded, event).await?;
         }
         Ok(())
     }

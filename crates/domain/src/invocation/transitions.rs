@@ -25,6 +25,8 @@ pub enum InvocationEvent {
     Cancel(Option<String>),
     /// A caller finishes the invocation, with an output if any.
     Finish(Option<String>),
+    /// The node took the invocation, but no process received it. After the deadline this counts as a timeout.
+    Requeue,
     /// The node is lost, or no longer knows the invocation. After the deadline this counts as a timeout.
     Lost,
 }
@@ -42,6 +44,7 @@ impl InvocationEvent {
             Self::DeploymentFailed => "deployment failed",
             Self::Cancel(_) => "cancel",
             Self::Finish(_) => "finish",
+            Self::Requeue => "requeue",
             Self::Lost => "lost",
         }
     }
@@ -79,7 +82,8 @@ impl Invocation {
             (Queued, E::Take(node)) => Self { status: Running, node: Some(*node), ..self.clone() },
             (Running, E::Returned(output)) => end(Succeeded, None, output),
             (Running, E::Broke(why)) => end(Failed, Some(why), &None),
-            (Running, E::Lost) if self.is_late(now) => return self.on(&E::TimedOut, now),
+            (Running, E::Lost | E::Requeue) if self.is_late(now) => return self.on(&E::TimedOut, now),
+            (Running, E::Requeue) => Self { status: Queued, node: None, ..self.clone() },
             (Running, E::Lost) => end(Failed, Some("the node that ran it was lost"), &None),
             (Queued | Running, E::TimedOut) => {
                 end(Failed, Some(&format!("timed out after {} s", self.timeout_seconds)), &None)
@@ -88,7 +92,9 @@ impl Invocation {
             (Queued | Running, E::DeploymentFailed) => end(Failed, Some("deployment failed"), &None),
             (Queued | Running, E::Cancel(output)) => end(Failed, Some("canceled"), output),
             (Queued | Running, E::Finish(output)) => end(Succeeded, None, output),
-            (Queued, E::Returned(_) | E::Broke(_) | E::Lost) | (Running, E::Take(_)) | (Succeeded | Failed, _) => {
+            (Queued, E::Returned(_) | E::Broke(_) | E::Requeue | E::Lost)
+            | (Running, E::Take(_))
+            | (Succeeded | Failed, _) => {
                 return Err(InvocationRefused { id: self.id, status: self.status, event: event.name() });
             }
         })

@@ -115,7 +115,7 @@ fn invocation_in(status: InvocationStatus) -> Invocation {
     }
 }
 
-fn invocation_events() -> [InvocationEvent; 9] {
+fn invocation_events() -> [InvocationEvent; 10] {
     let output = Some("1".to_owned());
     [
         InvocationEvent::Take(node_id()),
@@ -126,16 +126,18 @@ fn invocation_events() -> [InvocationEvent; 9] {
         InvocationEvent::DeploymentFailed,
         InvocationEvent::Cancel(output.clone()),
         InvocationEvent::Finish(output),
+        InvocationEvent::Requeue,
         InvocationEvent::Lost,
     ]
 }
 
 /// The documented transitions; the columns are `InvocationStatus::ALL`.
 fn invocation_row(event: &InvocationEvent) -> [Option<InvocationStatus>; 4] {
-    use InvocationStatus::{Failed, Running, Succeeded};
+    use InvocationStatus::{Failed, Queued, Running, Succeeded};
     match event {
         InvocationEvent::Take(_) => [Some(Running), None, None, None],
         InvocationEvent::Returned(_) => [None, Some(Succeeded), None, None],
+        InvocationEvent::Requeue => [None, Some(Queued), None, None],
         InvocationEvent::Broke(_) | InvocationEvent::Lost => [None, Some(Failed), None, None],
         InvocationEvent::TimedOut
         | InvocationEvent::DeploymentStopped
@@ -149,7 +151,7 @@ fn invocation_row(event: &InvocationEvent) -> [Option<InvocationStatus>; 4] {
 fn an_invocation_moves_as_its_table_says_and_not_otherwise() {
     for event in invocation_events() {
         let (reason, output) = match &event {
-            InvocationEvent::Take(_) => (None, None),
+            InvocationEvent::Take(_) | InvocationEvent::Requeue => (None, None),
             InvocationEvent::Returned(output) | InvocationEvent::Finish(output) => (None, output.clone()),
             InvocationEvent::Broke(why) => (Some(why.as_str()), None),
             InvocationEvent::TimedOut => (Some("timed out after 900 s"), None),
@@ -163,6 +165,9 @@ fn an_invocation_moves_as_its_table_says_and_not_otherwise() {
             let moved = before.on(&event, LATER);
             let expected = match cell {
                 None => Err(InvocationRefused { id: before.id, status, event: event.name() }),
+                Some(InvocationStatus::Queued) => {
+                    Ok(Invocation { status: InvocationStatus::Queued, node: None, ..before.clone() })
+                }
                 Some(InvocationStatus::Running) => {
                     Ok(Invocation { status: InvocationStatus::Running, node: Some(node_id()), ..before.clone() })
                 }

@@ -152,21 +152,21 @@ fn a_call_outlives_its_server_and_the_next_one_gets_its_result() {
     let (mut fixture, id) = killed_while("wait-for", "3", "begun");
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         fixture.restart();
-        assert_eq!(fixture.pool.adopt().await, [id]);
+        assert_eq!(fixture.pool.adopt().await.calls, [id]);
         let lines = Arc::new(RecordedLines::default());
         let end = tokio::time::timeout(TEST_TIMEOUT, fixture.pool.resume(id, lines.clone())).await.unwrap();
         assert_eq!(end.unwrap().as_deref(), Some("\"waited\""));
         assert_eq!(lines.texts(), ["loading", "begun", "ended"]);
         // Each later server gets the same result until the call is ended.
         fixture.restart();
-        assert_eq!(fixture.pool.adopt().await, [id]);
+        assert_eq!(fixture.pool.adopt().await.calls, [id]);
         assert_eq!(
             fixture.pool.resume(id, Arc::new(RecordedLines::default())).await.unwrap().as_deref(),
             Some("\"waited\"")
         );
         fixture.pool.end(id).await;
         fixture.restart();
-        assert_eq!(fixture.pool.adopt().await, []);
+        assert_eq!(fixture.pool.adopt().await.calls, []);
     });
 }
 
@@ -176,7 +176,7 @@ fn a_call_whose_process_was_lost_with_the_server_fails() {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         fixture.kill_all().await;
         fixture.restart();
-        assert_eq!(fixture.pool.adopt().await, [id]);
+        assert_eq!(fixture.pool.adopt().await.calls, [id]);
         let failed = fixture.pool.resume(id, Arc::new(RecordedLines::default())).await.unwrap_err();
         assert_eq!(
             (failed.fault, failed.reason.as_str()),
