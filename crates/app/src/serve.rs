@@ -254,11 +254,11 @@ impl Running {
         let url = self.infrastructure.public_url.as_str().trim_end_matches('/');
         let (key, pool) = (data_dir.key_file(), first_start::DEFAULT_POOL);
         // The file is missing if the database was created with another data directory.
-        let (there, key) = (key.exists(), key.display());
-        let key_location = if there {
-            key.to_string()
+        let (key_location, key) = if key.exists() {
+            (key.display().to_string(), format!("$(cat '{}')", key.display()))
         } else {
-            format!("made by `casement keys create --data-dir {} --name NAME`", data_dir.path().display())
+            let creating = format!("casement keys create --data-dir {} --name NAME", data_dir.path().display());
+            (format!("made by `{creating}`"), "'the API key'".to_owned())
         };
         writeln!(out, "\n  URL       {url}\n  API key   {key_location}\n")?;
         let (what, path) = if self.has_default_pool {
@@ -269,7 +269,7 @@ impl Running {
         writeln!(
             out,
             "  {what} and take a picture of it:\n\n    \
-             KEY=$(cat '{key}')\n    \
+             KEY={key}\n    \
              ID=$(curl -sX POST {url}/{path} -H \"Authorization: Bearer $KEY\" \\\n      \
              | sed -E 's/.*\"session_id\": ?\"([^\"]+)\".*/\\1/')\n    \
              curl -sX POST {url}/browsers/$ID/computer/screenshot -H \"Authorization: Bearer $KEY\" -o screenshot.png\n"

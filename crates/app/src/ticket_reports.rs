@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use casement_domain::node::{PeerNotice, Peers};
+use casement_domain::node::{PeerError, PeerNotice, Peers};
 use casement_domain::pool::PeerRequests;
 use casement_domain::{NodeId, TicketId};
 use casement_postgres::{Database, Decided};
 use tokio::runtime::Handle;
 use tracing::debug;
 
-/// Wakes the waiters of this node at once, and those of other nodes by a notice to the node. A node that does not
-/// receive the notice gets a notification of the database.
+/// Wakes the waiters of this node at once, and those of other nodes by a notice to the node. A node without a cluster
+/// listener gets a notification of the database. If a node does not answer, its ticket leaves the queue, and the browser goes
+/// to the next one: nobody would use it until the node is lost. Its caller enters the queue again, if the node lives.
 #[derive(Clone)]
 pub(crate) struct TicketReports {
     pub(crate) node: NodeId,
@@ -44,7 +45,8 @@ impl TicketReports {
         } else {
             match self.peers.inform(node, PeerNotice::Ticket(ticket)).await {
                 Ok(()) => Ok(()),
-                Err(_) => self.database.notify_decided(&[(node, ticket)]).await,
+                Err(PeerError::Refused { .. }) => self.database.notify_decided(&[(node, ticket)]).await,
+                Err(PeerError::Unreachable(_) | PeerError::Unclear(_)) => self.requests.abandon(ticket).await,
             }
         };
         if let Err(error) = reported {

@@ -58,7 +58,9 @@ pub(crate) fn shorten(text: String) -> String {
 pub(crate) fn not_started(id: BrowserId, error: &StartError) -> EngineError {
     tracing::error!(browser = %id, %error, "cannot start a sandbox");
     match error {
-        StartError::NoUidLeft(_) | StartError::Refused { .. } => EngineError::NoRoom(shorten(error.to_string())),
+        StartError::NoUidLeft(_) | StartError::NoRoom(_) | StartError::Refused { .. } => {
+            EngineError::NoRoom(shorten(error.to_string()))
+        }
         StartError::TimedOut(seconds) => EngineError::Timeout { seconds: u32::try_from(*seconds).unwrap_or(u32::MAX) },
         // The other errors name paths of the host, which callers must not see.
         _ => EngineError::NoRoom("the sandbox could not be made; the server's log says why".to_owned()),

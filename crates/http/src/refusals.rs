@@ -147,6 +147,8 @@ impl From<EngineError> for ApiError {
                 let message = error.to_string();
                 Self::new(Code::Timeout, message.clone()).with_inner(EngineFault::BrowserHung, message)
             }
+            EngineError::Full(reason) => Self::new(Code::Unavailable, "there is no room for another browser now")
+                .with_inner(EngineFault::RemoteError, reason),
             EngineError::NoRoom(_) => {
                 Self::new(Code::Unavailable, "there is no room for another browser now").caused_by(error)
             }

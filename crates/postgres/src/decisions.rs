@@ -8,10 +8,12 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use casement_domain::node::UnreachableNodes;
 use casement_domain::{NodeId, StoreError, TicketId};
 use diesel::sql_types::{Array, Text};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 
+use crate::column::Column;
 use crate::database::Database;
 
 /// The channel on which a node is notified of decided tickets. The payload is the id of a ticket.
@@ -25,13 +27,18 @@ pub type Decided = (NodeId, TicketId);
 
 type Receiver = Box<dyn Fn(Vec<Decided>) + Send + Sync>;
 
-/// The receiver of decided tickets, if the process has one.
+/// Which tickets are decided, and what is done with them.
 #[derive(Clone, Default)]
-pub(crate) struct Decisions(Arc<OnceLock<Receiver>>);
+pub(crate) struct Decisions {
+    /// The receiver of decided tickets, if the process has one.
+    receiver: Arc<OnceLock<Receiver>>,
+    /// The nodes that this process cannot reach, if it knows them.
+    unreachable: Arc<OnceLock<UnreachableNodes>>,
+}
 
 impl fmt::Debug for Decisions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Decisions").field(&self.0.get().is_some()).finish()
+        f.debug_struct("Decisions").field("unreachable", &self.unreachable).finish_non_exhaustive()
     }
 }
 
@@ -39,7 +46,19 @@ impl Database {
     /// Sets what is done with tickets that a transaction of this process has decided, after its commit. Without it they
     /// are reported by [`notify_decided`](Self::notify_decided). Only the first call has an effect.
     pub fn on_decided(&self, receiver: impl Fn(Vec<Decided>) + Send + Sync + 'static) {
-        let _ = self.decisions().0.set(Box::new(receiver));
+        let _ = self.decisions().receiver.set(Box::new(receiver));
+    }
+
+    /// Grants no tickets of these nodes, and leases none of their browsers, as long as they are in the list. Only the first
+    /// call has an effect.
+    pub fn avoid(&self, unreachable: UnreachableNodes) {
+        let _ = self.decisions().unreachable.set(unreachable);
+    }
+
+    /// Returns the nodes that are avoided now.
+    pub(crate) fn avoided(&self) -> Vec<Column<NodeId>> {
+        let avoided = self.decisions().unreachable.get().map(UnreachableNodes::all).unwrap_or_default();
+        avoided.into_iter().map(Column).collect()
     }
 
     /// Reports decided tickets to the nodes of their waiters by notifications of the database, on the channels of the
@@ -65,7 +84,7 @@ impl Database {
         if decided.is_empty() {
             return;
         }
-        match self.decisions().0.get() {
+        match self.decisions().receiver.get() {
             Some(receiver) => receiver(decided),
             // The nodes of the waiters find the tickets later.
             None => drop(self.notify_decided(&decided).await),

@@ -307,7 +307,7 @@ impl NodeRepository for PgNodes {
             for session in living {
                 let next = session.on(SessionEvent::NodeLost, at);
                 let next = next.unwrap_or_else(|_| unreachable!("a session that has not ended can be lost"));
-                let (replaced, decided) = session::store_end(connection, session.state, &next).await?;
+                let (replaced, decided) = session::store_end(connection, session.state, &next, &[]).await?;
                 all_decided.extend(decided);
                 if replaced == Replaced::Yes {
                     ended.push(next);

@@ -371,6 +371,7 @@ impl PoolRepository for PgPools {
     }
 
     async fn ready(&self, browser: BrowserId, at: OffsetDateTime) -> Result<Replaced, StoreError> {
+        let avoided = self.database.avoided();
         let work = async |connection: &mut AsyncPgConnection| {
             let row = browsers::table.find(Column(browser)).filter(browsers::state.eq("warming"));
             let owner = row.select((browsers::pool_id, browsers::node_id)).get_result(connection).await.optional()?;
@@ -381,7 +382,7 @@ impl PoolRepository for PgPools {
             if diesel::update(row).set(browsers::state.eq("idle")).execute(connection).await? == 0 {
                 return Ok((Replaced::LostRace, Vec::new()));
             }
-            Ok((Replaced::Yes, wait_queue::hand_over(connection, pool, node, at).await?))
+            Ok((Replaced::Yes, wait_queue::hand_over(connection, pool, node, &avoided, at).await?))
         };
         let (replaced, decided) = self.database.transaction("pool.ready", work).await?;
         self.database.report(decided).await;

@@ -115,6 +115,7 @@ pub(crate) async fn store_end(
     connection: &mut AsyncPgConnection,
     state_before: SessionState,
     next: &Session,
+    avoided: &[Column<NodeId>],
 ) -> Result<(Replaced, Vec<Decided>), CallError> {
     let at = next.ended_at.unwrap_or(next.last_active_at);
     let goes_back = next.pool.as_ref().filter(|_| next.leaves_its_browser_untouched()).map(|pool| pool.id);
@@ -137,7 +138,7 @@ pub(crate) async fn store_end(
             diesel::update(current).set(idle).execute(connection).await?;
             // A browser that is still leased is of an earlier generation, discarded while it was leased.
             diesel::update(browser).set(browsers::state.eq("ending")).execute(connection).await?;
-            Ok((Replaced::Yes, wait_queue::hand_over(connection, pool, next.node, at).await?))
+            Ok((Replaced::Yes, wait_queue::hand_over(connection, pool, next.node, avoided, at).await?))
         }
         _ => {
             diesel::update(browser).set(browsers::state.eq("ending")).execute(connection).await?;
@@ -207,8 +208,9 @@ impl SessionRepository for PgSessions {
     }
 
     async fn end(&self, current: &Session, next: &Session) -> Result<Replaced, StoreError> {
+        let avoided = self.database.avoided();
         let work = async |connection: &mut AsyncPgConnection| {
-            let (replaced, decided) = store_end(connection, current.state, next).await?;
+            let (replaced, decided) = store_end(connection, current.state, next, &avoided).await?;
             if replaced == Replaced::Yes && self.node.is_some_and(|node| node != next.node) {
                 report(connection, Change::SessionEnded(next.id)).await?;
             }

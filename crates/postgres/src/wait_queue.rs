@@ -88,10 +88,11 @@ impl PgWaitQueue {
 
     /// Gives idle browsers to waiting tickets, in a transaction of its own, on behalf of `node`.
     async fn grant_idle_browsers(&self, pool: PoolId, node: NodeId, now: OffsetDateTime) -> Result<(), StoreError> {
+        let avoided = self.database.avoided();
         let granting = async |connection: &mut AsyncPgConnection| {
             lock(connection, pool).await?;
             if pool_exists(connection, pool).await? {
-                hand_over(connection, pool, node, now).await
+                hand_over(connection, pool, node, &avoided, now).await
             } else {
                 // The pool was deleted between the check and the insert of a ticket.
                 dissolve(connection, pool).await
@@ -104,7 +105,7 @@ impl PgWaitQueue {
 }
 
 impl<'a> LeaseTarget<'a> {
-    fn of(pool: PoolId, lease: &'a LeaseRequest, now: OffsetDateTime) -> Self {
+    fn of(pool: PoolId, lease: &'a LeaseRequest, unreachable: Vec<Column<NodeId>>, now: OffsetDateTime) -> Self {
         Self {
             pool: Column(pool),
             session: Column(lease.session),
@@ -113,7 +114,7 @@ impl<'a> LeaseTarget<'a> {
             tags: Column(lease.tags.clone()),
             telemetry: Stored::of(&lease.telemetry),
             node: Column(lease.node),
-            avoided: lease.avoided.iter().copied().map(Column).collect(),
+            avoided: lease.avoided.iter().copied().map(Column).chain(unreachable).collect(),
             now,
         }
     }
@@ -136,13 +137,15 @@ pub(crate) async fn pool_exists(mut connection: &AsyncPgConnection, pool: PoolId
     Ok(diesel::select(exists(row)).get_result(&mut connection).await?)
 }
 
-/// Gives idle browsers to the tickets of the wait queue in their order, until either runs out, on behalf of `node`.
+/// Gives idle browsers to the tickets of the wait queue in their order, until either runs out, on behalf of `node`, but neither
+/// browsers nor tickets of the `avoided` nodes.
 /// Returns the decided tickets, which the caller [reports](Database::report) after the commit. The caller has locked the
 /// wait queue.
 pub(crate) async fn hand_over(
     connection: &mut AsyncPgConnection,
     pool: PoolId,
     node: NodeId,
+    avoided: &[Column<NodeId>],
     at: OffsetDateTime,
 ) -> Result<Vec<Decided>, CallError> {
     let id = Column(pool);
@@ -152,6 +155,7 @@ pub(crate) async fn hand_over(
         silent_after_seconds: Node::LOST_AFTER.as_seconds_f64(),
         node: Column(node),
         leased_within_seconds: Node::LEASED_WITHIN.as_seconds_f64(),
+        avoided,
     };
     let mut decided = Vec::new();
     loop {
@@ -229,7 +233,7 @@ async fn outcome_of(
 /// so nothing is granted.
 async fn take_back(connection: &mut AsyncPgConnection, granted: Session, at: OffsetDateTime) -> Result<(), CallError> {
     if let Ok(next) = granted.on(SessionEvent::StartFailed, at) {
-        let (_moved_on, _nothing) = session::store_end(connection, granted.state, &next).await?;
+        let (_moved_on, _nothing) = session::store_end(connection, granted.state, &next, &[]).await?;
     }
     Ok(())
 }
@@ -243,7 +247,7 @@ impl WaitQueue for PgWaitQueue {
         now: OffsetDateTime,
     ) -> Result<ImmediateLease, StoreError> {
         let taking = LeaseIdleBrowser {
-            taking: LeaseTarget::of(pool, lease, now),
+            taking: LeaseTarget::of(pool, lease, self.database.avoided(), now),
             silent_after_seconds: Node::LOST_AFTER.as_seconds_f64(),
             leased_within_seconds: Node::LEASED_WITHIN.as_seconds_f64(),
         };
@@ -267,7 +271,7 @@ impl WaitQueue for PgWaitQueue {
             let Some(owner) = self.audit.owner(connection, record).await? else { return Ok(None) };
             let record = AuditRow::of(record, &owner);
             let taking = LeaseKnownBrowser {
-                taking: LeaseTarget::of(known.pool, lease, now),
+                taking: LeaseTarget::of(known.pool, lease, Vec::new(), now),
                 browser: Column(known.browser),
                 unchanged_since: known.unchanged_since,
                 record,

@@ -252,19 +252,22 @@ impl Cgroups {
 }
 
 /// One line of `mountinfo`.
-struct Mount {
-    at: PathBuf,
-    kind: String,
-    options: String,
+pub(crate) struct Mount {
+    /// The path of what is mounted, in its file system.
+    pub(crate) root: PathBuf,
+    pub(crate) at: PathBuf,
+    pub(crate) kind: String,
+    pub(crate) options: String,
 }
 
 impl Mount {
-    fn parse(line: &str) -> Option<Self> {
+    pub(crate) fn parse(line: &str) -> Option<Self> {
         let (before, after) = line.split_once(" - ")?;
-        let at = before.split(' ').nth(4)?.into();
+        let mut before = before.split(' ').skip(3);
+        let (root, at) = (before.next()?.into(), before.next()?.into());
         let mut after = after.split(' ');
         let (kind, _source, options) = (after.next()?, after.next()?, after.next()?);
-        Some(Self { at, kind: kind.to_owned(), options: options.to_owned() })
+        Some(Self { root, at, kind: kind.to_owned(), options: options.to_owned() })
     }
 }
 

@@ -59,6 +59,7 @@ impl Host {
         checks.push(Check::new("networks that are prepared", network, NAMESPACES));
         checks.push(self.memory());
         checks.push(self.processors());
+        checks.push(self.control_group());
         checks
     }
 
@@ -119,6 +120,21 @@ impl Host {
             ),
         };
         Check { name: "memory limits", ok: true, detail: detail.to_owned(), remedy: remedy.map(str::to_owned) }
+    }
+
+    /// Says what the control groups of this process leave for sandboxes.
+    fn control_group(&self) -> Check {
+        let groups = self.own_groups();
+        let bounds = [
+            groups.memory_bytes().map(|bytes| format!("{} MiB of memory", bytes >> 20)),
+            groups.pids().map(|pids| format!("{pids} processes and threads")),
+        ];
+        let bounds: Vec<String> = bounds.into_iter().flatten().collect();
+        let detail = match groups.sessions() {
+            Some(sessions) => format!("at most {}: room for {sessions} idle sessions", bounds.join(" and ")),
+            None => "no limit of memory or processes".to_owned(),
+        };
+        Check { name: "control group", ok: true, detail, remedy: None }
     }
 
     fn host_users(&self) -> Check {

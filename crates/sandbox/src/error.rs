@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::own_groups::Shortage;
+
 /// A step that the operating system refused.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {}: {source}", path.display())]
@@ -73,6 +75,9 @@ pub enum StartError {
     /// Every host user of the range is in use.
     #[error("all {0} host users of the configured range are taken")]
     NoUidLeft(u32),
+    /// The control groups of the service have no room for another sandbox.
+    #[error(transparent)]
+    NoRoom(#[from] Shortage),
     /// bubblewrap did not create the sandbox.
     #[error("the sandbox was refused: {output}; {remedy}")]
     Refused {

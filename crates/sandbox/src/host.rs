@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::cgroup::Controllers;
 use crate::error::{EndError, HostError, ListError, StartError, Step, StepError};
+use crate::own_groups::OwnGroups;
 use crate::program;
 use crate::record::{MemoryLimit, Record};
 use crate::sandbox::Sandbox;
@@ -47,6 +48,7 @@ struct Inner {
     /// True if this process runs as root, so that each sandbox gets a separate user.
     as_root: bool,
     controllers: Controllers,
+    own_groups: OwnGroups,
     /// The sandboxes that this process is starting, which a sweep does not end.
     starting: Mutex<HashSet<String>>,
 }
@@ -78,7 +80,13 @@ impl Host {
         if as_root && let Some(parent) = barrier(&config.root) {
             return Err(HostError::NotTraversable { root: config.root, parent });
         }
-        let inner = Inner { config, as_root, controllers: Controllers::find(), starting: Mutex::default() };
+        let inner = Inner {
+            config,
+            as_root,
+            controllers: Controllers::find(),
+            own_groups: OwnGroups::find(),
+            starting: Mutex::default(),
+        };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -194,6 +202,10 @@ impl Host {
 
     pub(crate) fn controllers(&self) -> &Controllers {
         &self.0.controllers
+    }
+
+    pub(crate) fn own_groups(&self) -> &OwnGroups {
+        &self.0.own_groups
     }
 
     pub(crate) fn starting(&self) -> MutexGuard<'_, HashSet<String>> {

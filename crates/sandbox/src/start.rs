@@ -80,9 +80,10 @@ impl Host {
         self.launch(spec, prepared?).await
     }
 
-    /// Creates the directory, the claim of a host user, the record, the control groups, the sockets and the program's
+    /// Checks that the sandbox fits. Creates the directory, the claim of a host user, the record, the control groups, the sockets and the program's
     /// copy. Blocks.
     fn prepare(&self, spec: &Spec) -> Result<Prepared, StartError> {
+        self.own_groups().check_room(spec.all_memory_bytes(), spec.max_processes)?;
         let dir = self.dir(&spec.id);
         match fs::DirBuilder::new().mode(0o700).create(&dir) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {

@@ -105,7 +105,7 @@ pub fn into_engine_error(engine: &EngineName, browser: BrowserId, error: &GridEr
     let message = format!("engine {engine}: {error}");
     match error {
         GridError::NoSession { .. } => EngineError::NotRunning(browser),
-        GridError::Full { .. } | GridError::Busy { .. } => EngineError::NoRoom(message),
+        GridError::Full { .. } | GridError::Busy { .. } => EngineError::Full(message),
         GridError::Unreachable { .. } | GridError::Away { .. } => EngineError::Unavailable(message),
         GridError::Timeout { seconds } => EngineError::Timeout { seconds: u32::try_from(*seconds).unwrap_or(u32::MAX) },
         GridError::NodeAway { .. } => EngineError::Lost { fault: remote_fault(), message },
@@ -131,7 +131,7 @@ mod tests {
         let engine = EngineName::parse("grid").expect("a name");
         let browser = BrowserId::from_ulid(ulid::Ulid::from_parts(1, 2));
         let of = |error: GridError| into_engine_error(&engine, browser, &error);
-        let EngineError::NoRoom(message) = of(GridError::Full { max: 3 }) else { panic!("no room") };
+        let EngineError::Full(message) = of(GridError::Full { max: 3 }) else { panic!("full") };
         assert_eq!(message, "engine grid: all 3 sessions of the engine are in use");
         let gone = GridError::NoSession { message: String::new() };
         assert!(matches!(of(gone), EngineError::NotRunning(id) if id == browser));

@@ -3,6 +3,7 @@
 use casement_domain::NodeId;
 use casement_domain::audit_destination::AuditExportWaker as _;
 use casement_domain::session::{CleanupWake as _, PoolWake as _, Sessions};
+use casement_http::Cluster;
 use casement_postgres::{Change, RecentKeys};
 use casement_telemetry::audit_export::ChangeSignal;
 use tracing::warn;
@@ -19,6 +20,8 @@ pub(crate) struct ChangeHandler {
     pub(crate) sessions: Sessions,
     pub(crate) pending_cleanup: CleanupSignal,
     pub(crate) audit_destinations: ChangeSignal,
+    /// This node among others, if it is reached by them.
+    pub(crate) cluster: Option<Cluster>,
 }
 
 impl ChangeHandler {
@@ -42,16 +45,25 @@ impl ChangeHandler {
         }
     }
 
-    /// Checks all pools, because a node that came, was lost or changed its state changes the shares of the others.
+    /// Checks all pools, because a node that came, was lost or changed its state changes the shares of the others. Ends the
+    /// requests that wait for a lost node.
     pub(crate) fn nodes_changed(&self) {
         self.pools.wake_all();
+        if let Some(cluster) = self.cluster.clone() {
+            tokio::spawn(async move {
+                // The next change repeats it.
+                if let Err(error) = cluster.nodes_changed().await {
+                    warn!(%error, "cannot read the nodes after a change");
+                }
+            });
+        }
     }
 
     /// Treats everything as changed, because notifications may have been lost. The cleanup finds the sessions that were
     /// ended.
     pub(crate) fn apply_all(&self) {
         self.recent_keys.forget();
-        self.pools.wake_all();
+        self.nodes_changed();
         self.pending_cleanup.wake();
         self.audit_destinations.wake();
     }

@@ -81,7 +81,7 @@ fn reason_code(error: &EngineError) -> &'static str {
         },
         EngineError::NotRunning(_) => "not_running",
         EngineError::Timeout { .. } => "timeout",
-        EngineError::NoRoom(_) => "no_room",
+        EngineError::Full(_) | EngineError::NoRoom(_) => "no_room",
         EngineError::OutOfRange(_) => "out_of_range",
         EngineError::Waits(_) => "waits",
         EngineError::Extension(_) => "extension",

@@ -160,6 +160,7 @@ impl Jobs<'_> {
                 sessions: sessions.clone(),
                 pending_cleanup: self.services.pending_cleanup.clone(),
                 audit_destinations: cases.audit_export.deps.changed.clone(),
+                cluster: self.infrastructure.cluster.clone(),
             },
         };
         let reports = TicketReports {

@@ -10,7 +10,7 @@ use casement_blobs::Blobs;
 use casement_chromium::{Engine, EngineConfig, ProfileStates, check_script_runner};
 use casement_domain::blob::{BlobStore, StoreMark};
 use casement_domain::engine::{ConfiguredEngines, EngineDescription};
-use casement_domain::node::{NoPeers, Node, OwnState, Peers, Placement};
+use casement_domain::node::{NoPeers, Node, NotedPeers, OwnState, Peers, Placement, UnreachableNodes};
 use casement_domain::profile::ProfileVersions;
 use casement_domain::proxy::{ProxyGateways, ProxyRouting};
 use casement_domain::replay::ReplayArchive;
@@ -100,7 +100,11 @@ impl Infrastructure {
         blob_store::ensure_not_moved(&blob_rows, blob_mark.as_ref()).await?;
         let cluster = listener.map(|listener| Cluster::new(node, epoch, listener.identity.clone(), rows.nodes.clone()));
         let peers: Arc<dyn Peers> = match &cluster {
-            Some(cluster) => Arc::new(NodeCalls::new(cluster.clone())),
+            Some(cluster) => {
+                let unreachable = UnreachableNodes::new(Arc::new(System));
+                store.database.avoid(unreachable.clone());
+                Arc::new(NotedPeers::new(Arc::new(NodeCalls::new(cluster.clone())), unreachable))
+            }
             None => Arc::new(NoPeers),
         };
 

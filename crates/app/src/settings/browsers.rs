@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use casement_domain::browser::{BrowserRegion, Installation, Memory, MemoryBounds, TimeZone};
+use casement_sandbox::OwnGroups;
 use clap::Args;
 
 #[derive(Clone, Copy, Debug, Args)]
@@ -31,23 +32,13 @@ impl BrowserSettings {
     }
 }
 
-/// The limit of the memory of a container, in control groups of version 2 and of version 1. On a machine, the first file is
-/// missing and the second one contains a number beyond every memory.
-const CONTAINER_LIMITS: [&str; 2] = ["sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"];
-
-/// Returns the memory of the machine, rounded up to GiB because the kernel keeps a part of what is installed; in a container,
-/// at most its limit.
+/// Returns the memory of the machine, rounded up to GiB because the kernel keeps a part of what is installed; in a control
+/// group, at most its limit.
 pub(crate) fn machine_memory_mib() -> u32 {
     let info = rustix::system::sysinfo();
     let installed = (info.totalram.saturating_mul(info.mem_unit.into()) >> 20).div_ceil(1024) * 1024;
-    let mib = container_limit_mib(Path::new("/")).map_or(installed, |limit| limit.min(installed));
+    let mib = OwnGroups::find().memory_bytes().map_or(installed, |bytes| (bytes >> 20).min(installed));
     u32::try_from(mib).unwrap_or(u32::MAX)
-}
-
-/// Returns the limit of the container's memory; `None` if there is none.
-fn container_limit_mib(root: &Path) -> Option<u64> {
-    let limits = CONTAINER_LIMITS.iter().filter_map(|file| fs::read_to_string(root.join(file)).ok());
-    limits.filter_map(|text| text.trim().parse::<u64>().ok()).map(|bytes| bytes >> 20).min()
 }
 
 /// Returns the time zone of the machine; UTC if the machine does not name it.
@@ -72,24 +63,6 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-
-    #[test]
-    fn the_memory_of_a_container_is_its_limit_in_either_version_of_control_groups() -> anyhow::Result<()> {
-        let root = tempfile::tempdir()?;
-        let write = |file: &str, text: &str| {
-            let path = root.path().join(file);
-            fs::create_dir_all(path.parent().expect("a folder"))?;
-            fs::write(path, text)
-        };
-        assert_eq!(container_limit_mib(root.path()), None, "a machine");
-        write("sys/fs/cgroup/memory.max", "max\n")?;
-        assert_eq!(container_limit_mib(root.path()), None, "a container without a limit");
-        write("sys/fs/cgroup/memory.max", "8589934592\n")?;
-        assert_eq!(container_limit_mib(root.path()), Some(8192));
-        write("sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n")?;
-        assert_eq!(container_limit_mib(root.path()), Some(1024));
-        Ok(())
-    }
 
     #[test]
     fn the_time_zone_of_the_machine_is_linked_or_written_and_else_utc() -> anyhow::Result<()> {

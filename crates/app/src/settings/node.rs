@@ -2,6 +2,7 @@
 
 use casement_domain::node::MAX_DRAIN_SECONDS;
 use casement_domain::session::Tags;
+use casement_sandbox::OwnGroups;
 use clap::Args;
 
 use super::machine_memory_mib;
@@ -21,7 +22,7 @@ pub(crate) struct NodeSettings {
         action = clap::ArgAction::Append
     )]
     node_labels: Vec<(String, String)>,
-    /// The most sessions of this node; 0: it takes none [default: no limit, and other nodes assume room for one in 180 MiB]
+    /// The most sessions of this node; 0: it takes none [default: no limit, and other nodes assume room for one in 180 MiB of the machine or control group]
     #[arg(long, value_name = "N", env = "CASEMENT_MAX_SESSIONS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     max_sessions: Option<u32>,
     /// Drain at SIGTERM, and end when the last session has ended; a second SIGTERM stops at once
@@ -49,7 +50,10 @@ impl NodeSettings {
 
     /// Returns the number of sessions for which the node has room: the limit, or an estimate.
     pub(crate) fn max_sessions(&self) -> u32 {
-        self.max_sessions.unwrap_or_else(|| machine_memory_mib() / SESSION_MIB)
+        self.max_sessions.unwrap_or_else(|| {
+            let of_groups = OwnGroups::find().sessions().map(|sessions| u32::try_from(sessions).unwrap_or(u32::MAX));
+            (machine_memory_mib() / SESSION_MIB).min(of_groups.unwrap_or(u32::MAX))
+        })
     }
 
     pub(crate) fn drain_deadline(&self) -> Option<time::Duration> {

@@ -111,6 +111,9 @@ pub enum EngineError {
         /// The timeout.
         seconds: u32,
     },
+    /// The server of an engine has no place for another browser now. Its reason is for callers.
+    #[error("the engine is full: {0}")]
+    Full(String),
     /// The node has no capacity for another browser, or lacks something that isolation needs.
     #[error("no browser can be started here: {0}")]
     NoRoom(String),

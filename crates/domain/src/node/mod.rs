@@ -8,6 +8,7 @@ mod placement;
 mod ports;
 mod service;
 mod transitions;
+mod unreachable;
 mod watch;
 
 pub use input::{DrainRequest, MAX_DRAIN_SECONDS, NodeFilter};
@@ -24,4 +25,5 @@ pub use ports::MockNodeRepository;
 pub use ports::{Heartbeat, NodeRepository, StateChange};
 pub use service::Nodes;
 pub use transitions::{NodeEvent, NodeRefused};
+pub use unreachable::{NotedPeers, UnreachableNodes};
 pub use watch::{NodeWatch, SilentNode};

@@ -14,7 +14,8 @@ pub enum PeerError {
     /// The connection broke, or the answer did not arrive in time. The node may have done the request.
     #[error("node {0} did not answer")]
     Unclear(NodeId),
-    /// The node refused the request, or has another run than the sender knows. It has done nothing of it.
+    /// The node refused the request, has another run than the sender knows, or one of both has no cluster listener. It has
+    /// done nothing of the request.
     #[error("node {node} refused: {reason}")]
     Refused {
         /// The node.
@@ -95,6 +96,10 @@ pub trait Peers: Send + Sync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoPeers;
 
+fn no_listener(node: NodeId) -> PeerError {
+    PeerError::Refused { node, reason: "this node has no cluster listener".to_owned() }
+}
+
 #[async_trait]
 impl Peers for NoPeers {
     async fn hand_out(
@@ -103,18 +108,18 @@ impl Peers for NoPeers {
         _session: SessionId,
         _profile: Option<LoadedProfile>,
     ) -> Result<PeerHandOut, PeerError> {
-        Err(PeerError::Unreachable(owner))
+        Err(no_listener(owner))
     }
 
     async fn undelivered(&self, owner: NodeId, _session: SessionId) -> Result<(), PeerError> {
-        Err(PeerError::Unreachable(owner))
+        Err(no_listener(owner))
     }
 
     async fn carry_out_end(&self, owner: NodeId, _session: SessionId) -> Result<(), PeerError> {
-        Err(PeerError::Unreachable(owner))
+        Err(no_listener(owner))
     }
 
     async fn inform(&self, node: NodeId, _notice: PeerNotice) -> Result<(), PeerError> {
-        Err(PeerError::Unreachable(node))
+        Err(no_listener(node))
     }
 }

@@ -84,7 +84,16 @@ impl PeerRequests {
     /// # Errors
     /// Returns the error of the store; the housekeeping of this node does the rest.
     pub async fn decided(&self, ticket: TicketId) -> Result<(), StoreError> {
-        if self.wake(ticket) { Ok(()) } else { self.leases.abandon(ticket).await }
+        if self.wake(ticket) { Ok(()) } else { self.abandon(ticket).await }
+    }
+
+    /// Removes a ticket whose caller cannot be told. If it was granted and nobody has read that, the browser goes to the
+    /// next ticket.
+    ///
+    /// # Errors
+    /// Returns the error of the store; the housekeeping of this node does the rest.
+    pub async fn abandon(&self, ticket: TicketId) -> Result<(), StoreError> {
+        self.leases.abandon(ticket).await
     }
 
     /// Wakes the waiter of a decided ticket. Returns `false` if it does not wait at this node.

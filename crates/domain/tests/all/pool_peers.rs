@@ -1,11 +1,15 @@
 //! Tests of leases and ends of sessions that another node runs.
 
+use std::sync::Arc;
+
 use casement_domain::NodeId;
 use casement_domain::browser::{Browser, BrowserState};
-use casement_domain::node::{PeerError, PeerHandOut, PeerNotice};
+use casement_domain::node::{MockPeers, NotedPeers, PeerError, PeerHandOut, PeerNotice, Peers as _, UnreachableNodes};
 use casement_domain::pool::{AcquireRequest, Acquired, ImmediateLease, LeaseRequest, PeerRequests, PoolDeleted};
 use casement_domain::session::{EndReason, Session, SessionEvent, SessionState};
-use casement_domain::testing::{browser_id, leased_session, node_id, pool, pool_id, scope, session, session_id};
+use casement_domain::testing::{
+    FixedClock, browser_id, leased_session, node_id, pool, pool_id, scope, session, session_id,
+};
 use pretty_assertions::assert_eq;
 
 use crate::support::{Rows, UseCases, World, hung, other_node, pooled_browser, store_down};
@@ -247,4 +251,23 @@ async fn a_store_that_fails_is_reported_to_the_node_that_sent_the_request() {
     assert!(requests.hand_out(session_id(1), None).await.is_err());
     assert!(requests.undelivered(session_id(1)).await.is_err());
     assert!(requests.carry_out_end(session_id(1)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_answer_is_unreachable_until_it_does_or_15_s_are_over() {
+    let clock = Arc::new(FixedClock::default());
+    let unreachable = UnreachableNodes::new(clock.clone());
+    let mut peers = MockPeers::new();
+    let refused = || PeerError::Refused { node: other_node(), reason: "it has another run".to_owned() };
+    let mut answers =
+        vec![Err(PeerError::Unclear(other_node())), Err(refused()), Err(PeerError::Unreachable(other_node()))];
+    peers.expect_inform().times(3).returning(move |_, _| answers.pop().expect("three answers"));
+    let noted = NotedPeers::new(Arc::new(peers), unreachable.clone());
+    let inform = || noted.inform(other_node(), PeerNotice::Ended);
+    for expected in [vec![other_node()], vec![], vec![other_node()]] {
+        drop(inform().await);
+        assert_eq!(unreachable.all(), expected);
+    }
+    clock.advance(UnreachableNodes::FORGOTTEN_AFTER);
+    assert_eq!(unreachable.all(), []);
 }

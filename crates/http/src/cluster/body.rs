@@ -1,6 +1,7 @@
 //! The bodies of relayed requests and responses.
 
 use std::{
+    error::Error,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
@@ -14,7 +15,10 @@ use actix_web::{
 use futures_util::StreamExt as _;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::connections::{Connected, NodeConnections};
+use super::{
+    Cluster,
+    connections::{Connected, NodeConnections},
+};
 
 /// The body of a request: what a client sends, or bytes in memory.
 pub(crate) enum RequestBody {
@@ -58,12 +62,21 @@ pub(super) struct ResponseBody {
     body: Incoming,
     size: BodySize,
     connected: Option<(Connected, Rc<NodeConnections>)>,
+    /// Ends when the run of the node that sends the body is over.
+    over: Pin<Box<dyn Future<Output = ()>>>,
 }
 
 impl ResponseBody {
-    pub(super) fn new(body: Incoming, length: Option<u64>, connected: Connected, pool: Rc<NodeConnections>) -> Self {
+    pub(super) fn new(
+        body: Incoming,
+        length: Option<u64>,
+        connected: Connected,
+        pool: Rc<NodeConnections>,
+        cluster: Cluster,
+    ) -> Self {
         let size = length.map_or(BodySize::Stream, BodySize::Sized);
-        let mut response = Self { body, size, connected: Some((connected, pool)) };
+        let over = Box::pin(cluster.until_over(connected.node, connected.epoch));
+        let mut response = Self { body, size, connected: Some((connected, pool)), over };
         if response.body.is_end_stream() {
             response.release();
         }
@@ -78,15 +91,19 @@ impl ResponseBody {
 }
 
 impl MessageBody for ResponseBody {
-    type Error = hyper::Error;
+    type Error = Box<dyn Error>;
 
     fn size(&self) -> BodySize {
         self.size
     }
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, hyper::Error>>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
         loop {
-            let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
+            let Poll::Ready(next) = Pin::new(&mut self.body).poll_frame(cx) else {
+                ready!(self.over.as_mut().poll(cx));
+                return Poll::Ready(Some(Err("the node was lost before the end of its response".into())));
+            };
+            let Some(frame) = next else {
                 self.release();
                 return Poll::Ready(None);
             };

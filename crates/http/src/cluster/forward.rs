@@ -15,7 +15,7 @@ use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 
 use super::{
-    Lifetime, NodeConnections,
+    Cluster, Lifetime, NodeConnections,
     body::{RequestBody, ResponseBody},
     connections::{Connected, DialError},
     headers::{FULL, KEY, LIFETIME},
@@ -116,6 +116,7 @@ struct Answered {
     response: Response<Incoming>,
     connected: Connected,
     pool: Rc<NodeConnections>,
+    cluster: Cluster,
     is_head: bool,
 }
 
@@ -123,31 +124,34 @@ async fn exchange(api: &Api, request: &HttpRequest, body: RequestBody, to: &Dest
     if super::Hop::is(request) {
         return Err(ApiError::new(Code::Misdirected, "a relayed request is not relayed again"));
     }
-    let alone = || unanswered(DialError::NoEndpoint.into(), false);
+    let alone = || unanswered(DialError::NoEndpoint.into(), false, to);
     let cluster = api.services.cluster.as_ref().ok_or_else(alone)?;
     let pool = request.app_data::<Rc<NodeConnections>>().cloned();
     let pool = pool.ok_or_else(|| ApiError::internal("the server was put together without its connections"))?;
     let message = message(request, body, to)?;
     let sent = send(cluster, &pool, to.node, message).await;
-    let (response, connected) = sent.map_err(|error| unanswered(error, audit::may_change(request)))?;
+    let (response, connected) = sent.map_err(|error| unanswered(error, audit::may_change(request), to))?;
     if response.headers().contains_key(FULL) {
         return Err(ApiError::new(Code::LimitExceeded, "the node has no room for the session").for_full_node());
     }
-    Ok(Answered { response, connected, pool, is_head: request.method() == Method::HEAD })
+    Ok(Answered { response, connected, pool, cluster: cluster.clone(), is_head: request.method() == Method::HEAD })
 }
 
 fn unavailable(message: &str) -> ApiError {
     ApiError::new(Code::Unavailable, message)
 }
 
-fn unanswered(error: SendError, may_change: bool) -> ApiError {
+fn unanswered(error: SendError, may_change: bool, to: &Destination) -> ApiError {
     let reported = match &error {
         SendError::Dial(_) => unavailable("the node of the session cannot be reached; nothing was done"),
         SendError::Misdirected => unavailable("the node of the session has just started again; nothing was done"),
-        SendError::Broken(_) if may_change => {
+        SendError::Lost if to.session.is_some() => {
+            ApiError::new(Code::NotFound, "the session has ended: its node was lost (node_lost)")
+        }
+        SendError::Broken(_) | SendError::Lost if may_change => {
             ApiError::new(Code::Internal, "the node of the session did not answer; it may have done this")
         }
-        SendError::Unsent(_) | SendError::Broken(_) => {
+        SendError::Unsent(_) | SendError::Broken(_) | SendError::Lost => {
             unavailable("the node of the session did not answer; nothing was done")
         }
     };
@@ -193,7 +197,7 @@ fn number(value: &HeaderValue) -> Option<u64> {
 impl Answered {
     /// Passes the response to the client.
     fn passed(self) -> Result<HttpResponse, ApiError> {
-        let Self { response, connected, pool, is_head } = self;
+        let Self { response, connected, pool, cluster, is_head } = self;
         let (head, body) = response.into_parts();
         let status = StatusCode::from_u16(head.status.as_u16()).map_err(ApiError::internal)?;
         let mut passed = HttpResponse::build(status);
@@ -212,7 +216,7 @@ impl Answered {
         }
         let has_no_body = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
         let length = if has_no_body && !is_head { Some(0) } else { length };
-        Ok(passed.body(ResponseBody::new(body, length, connected, pool)))
+        Ok(passed.body(ResponseBody::new(body, length, connected, pool, cluster)))
     }
 
     /// Passes a response that may switch protocols, and relays the connection then.

@@ -27,10 +27,11 @@ use std::{
 };
 
 use casement_domain::{
-    NodeId,
+    NodeId, StoreError,
     node::{Epoch, Fingerprint, NodeRepository},
 };
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use self::connections::Endpoint;
 pub(crate) use self::{
@@ -61,6 +62,8 @@ pub struct Cluster {
     endpoints: Arc<Mutex<HashMap<NodeId, Endpoint>>>,
     /// The nodes that have proved their keys.
     peers: Arc<Mutex<HashMap<Fingerprint, NodeId>>>,
+    /// The present run of each node that was reached, as the store said it after the last change of a node.
+    runs: Arc<watch::Sender<HashMap<NodeId, Epoch>>>,
 }
 
 impl fmt::Debug for Cluster {
@@ -80,12 +83,36 @@ impl Cluster {
             nodes,
             endpoints: Arc::default(),
             peers: Arc::default(),
+            runs: Arc::new(watch::Sender::new(HashMap::new())),
         }
     }
 
     /// Notes that the node has a new run. Requests that are meant for an earlier one are refused.
     pub fn begin_run(&self, epoch: Epoch) {
         self.epoch.store(epoch.0, Ordering::SeqCst);
+    }
+
+    /// Reads the runs of the nodes that this node has reached, because a node came, was lost or changed its state. Requests
+    /// that wait for an earlier run end.
+    ///
+    /// # Errors
+    /// Returns the error of the store.
+    pub async fn nodes_changed(&self) -> Result<(), StoreError> {
+        let reached: Vec<NodeId> = self.endpoints.lock().keys().copied().collect();
+        for node in reached {
+            if let Some(stored) = self.nodes.find(node).await? {
+                self.runs.send_modify(|runs| {
+                    runs.insert(node, stored.epoch);
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until this run of a node is over: the node was lost, or has started again.
+    async fn until_over(self, node: NodeId, run: Epoch) {
+        let mut runs = self.runs.subscribe();
+        drop(runs.wait_for(|runs| runs.get(&node).is_some_and(|present| *present > run)).await);
     }
 
     pub(crate) fn node(&self) -> NodeId {

@@ -15,16 +15,18 @@ use tokio::time::timeout;
 
 use super::{
     Cluster,
-    connections::IdleConnections,
+    connections::{DialError, IdleConnections},
     send::{SendError, send},
 };
 
 /// The path below which nodes call each other.
 pub(crate) const PATH: &str = "/cluster/calls";
+/// The maximum time of a hand-out that loads no profile.
+const HAND_OUT_CALL: Duration = Duration::from_secs(15);
 /// The maximum time of a call that may load a profile or save one.
 const LONG_CALL: Duration = Duration::from_secs(120);
 /// The maximum time of a notice.
-const SHORT_CALL: Duration = Duration::from_secs(5);
+const SHORT_CALL: Duration = Duration::from_secs(2);
 /// The maximum size of an answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
@@ -143,8 +145,9 @@ impl NodeCalls {
         let (response, connected) = sent.map_err(|error| {
             tracing::debug!(%node, %error, "a call to a node failed");
             match error {
+                SendError::Dial(DialError::NoEndpoint) => refused(node, &error),
                 SendError::Dial(_) | SendError::Unsent(_) => PeerError::Unreachable(node),
-                SendError::Broken(_) => PeerError::Unclear(node),
+                SendError::Broken(_) | SendError::Lost => PeerError::Unclear(node),
                 SendError::Misdirected => refused(node, &error),
             }
         })?;
@@ -175,8 +178,9 @@ impl Peers for NodeCalls {
         session: SessionId,
         profile: Option<LoadedProfile>,
     ) -> Result<PeerHandOut, PeerError> {
+        let time = if profile.is_some() { LONG_CALL } else { HAND_OUT_CALL };
         let call = PeerCall::HandOut { session: session.to_string(), profile: profile.map(Into::into) };
-        let answer: HandOutAnswer = self.call(owner, &call, LONG_CALL).await?;
+        let answer: HandOutAnswer = self.call(owner, &call, time).await?;
         answer.try_into().map_err(|_| PeerError::Unclear(owner))
     }
 

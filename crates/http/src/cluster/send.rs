@@ -21,6 +21,9 @@ pub(super) enum SendError {
     /// The connection broke off. The node may have done what was requested.
     #[error("the connection broke off: {0}")]
     Broken(#[source] hyper::Error),
+    /// The node was lost, or has started again, before it answered. It may have done what was requested.
+    #[error("the node was lost before it answered")]
+    Lost,
     /// The node has another run than the store said. It has done nothing.
     #[error("the node has another run")]
     Misdirected,
@@ -38,7 +41,7 @@ pub(super) async fn send<B: RelayedBody>(
 ) -> Result<(Response<Incoming>, Connected<B>), SendError> {
     metrics::counter!("casement_node_requests_total", "direction" => "sent").increment(1);
     let sent = send_counted(cluster, idle, node, message).await;
-    if let Err(SendError::Unsent(_) | SendError::Broken(_)) = &sent {
+    if let Err(SendError::Unsent(_) | SendError::Broken(_) | SendError::Lost) = &sent {
         metrics::counter!("casement_node_requests_failed_total").increment(1);
     }
     sent
@@ -60,7 +63,12 @@ async fn send_counted<B: RelayedBody>(
         let named = HeaderValue::try_from(target(node, connected.epoch))
             .unwrap_or_else(|_| unreachable!("an id and a number are ASCII"));
         message.headers_mut().insert(TARGET, named);
-        match connected.sender.try_send_request(message).await {
+        let sent = tokio::select! {
+            biased;
+            sent = connected.sender.try_send_request(message) => sent,
+            () = cluster.clone().until_over(node, connected.epoch) => return Err(SendError::Lost),
+        };
+        match sent {
             Ok(response) if response.status() == StatusCode::MISDIRECTED_REQUEST => return Err(SendError::Misdirected),
             Ok(response) => return Ok((response, connected)),
             Err(mut failed) => match failed.take_message() {

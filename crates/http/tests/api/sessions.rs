@@ -127,6 +127,11 @@ async fn a_browser_that_cannot_start_is_an_error_with_its_cause() {
             "503\nretry-after: 1\n{\"code\":\"unavailable\",\"message\":\"there is no room for another browser now\"}",
         ),
         (
+            EngineError::Full("engine eu: it has 3 sessions at most".into()),
+            "503\nretry-after: 1\n{\"code\":\"unavailable\",\"message\":\"there is no room for another browser now\",\
+             \"inner_error\":{\"code\":\"engine_error\",\"message\":\"engine eu: it has 3 sessions at most\"}}",
+        ),
+        (
             EngineError::Timeout { seconds: 20 },
             "503\nretry-after: 1\n{\"code\":\"unavailable\",\"message\":\"the browser did not start; nothing was done\",\
              \"inner_error\":{\"code\":\"browser_hung\",\"message\":\"the browser took longer than 20 s\"}}",

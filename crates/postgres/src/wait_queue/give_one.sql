@@ -1,12 +1,13 @@
 -- $1 pool, $2 now, $3 seconds without a heartbeat after which a node is silent, $4 node of the caller,
--- $5 seconds without a heartbeat after which the browsers of another node are not leased.
+-- $5 seconds without a heartbeat after which the browsers of another node are not leased,
+-- $6 nodes that cannot be reached: a grant could not be delivered to them, nor a browser of them handed out.
 -- The caller has locked the wait queue of an existing pool. Heartbeats are compared with the database's clock.
 -- A living node removes its tickets from the wait queue itself.
 -- A browser of an earlier generation, or of an older version of the profile that the pool follows, is not leased.
 -- Tickets of silent nodes come last, but are not left out: after an outage every node has been silent.
 -- A ticket whose session name was taken meanwhile gets that outcome, and the browser stays idle for the next ticket.
 WITH browser AS (
-    SELECT * FROM browsers b WHERE b.pool_id = $1 AND b.state = 'idle'
+    SELECT * FROM browsers b WHERE b.pool_id = $1 AND b.state = 'idle' AND b.node_id <> ALL ($6)
         AND EXISTS (
             SELECT 1 FROM browser_pools p LEFT JOIN profiles f ON f.id = p.profile_id AND p.refresh_on_profile_update
             WHERE p.id = $1 AND p.generation = b.generation
@@ -20,12 +21,13 @@ WITH browser AS (
 ), living AS (
     SELECT * FROM pool_waiters
     WHERE pool_id = $1 AND outcome IS NULL AND EXISTS (SELECT 1 FROM browser)
+        AND node_id <> ALL ($6)
         AND node_id IN (SELECT id FROM nodes WHERE heartbeat_at > now() - make_interval(secs => $3))
     ORDER BY position LIMIT 1 FOR UPDATE SKIP LOCKED
 ), silent AS (
     SELECT * FROM pool_waiters
     WHERE pool_id = $1 AND outcome IS NULL AND expires_at > now() AND EXISTS (SELECT 1 FROM browser)
-        AND NOT EXISTS (SELECT 1 FROM living)
+        AND node_id <> ALL ($6) AND NOT EXISTS (SELECT 1 FROM living)
     ORDER BY position LIMIT 1 FOR UPDATE SKIP LOCKED
 ), ticket AS (
     SELECT * FROM living UNION ALL SELECT * FROM silent

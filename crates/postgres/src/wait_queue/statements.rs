@@ -108,26 +108,32 @@ impl QueryFragment<Pg> for LeaseKnownBrowser<'_> {
 
 /// Gives one idle browser to the first ticket of the wait queue. Returns the ticket whose outcome was set, and its
 /// node.
-#[derive(QueryId)]
-pub(super) struct GrantTicket {
+pub(super) struct GrantTicket<'a> {
     pub(super) pool: Column<PoolId>,
     pub(super) now: OffsetDateTime,
     pub(super) silent_after_seconds: f64,
     pub(super) node: Column<NodeId>,
     pub(super) leased_within_seconds: f64,
+    pub(super) avoided: &'a [Column<NodeId>],
 }
 
-impl Query for GrantTicket {
+impl QueryId for GrantTicket<'_> {
+    type QueryId = GrantTicket<'static>;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+impl Query for GrantTicket<'_> {
     type SqlType = (SqlUuid, SqlUuid);
 }
 
-impl QueryFragment<Pg> for GrantTicket {
+impl QueryFragment<Pg> for GrantTicket<'_> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         GIVE_ONE.walk(out, |out, number| match number {
             "1" => out.push_bind_param::<SqlUuid, _>(&self.pool),
             "2" => out.push_bind_param::<Timestamptz, _>(&self.now),
             "4" => out.push_bind_param::<SqlUuid, _>(&self.node),
             "5" => out.push_bind_param::<Double, _>(&self.leased_within_seconds),
+            "6" => out.push_bind_param::<Array<SqlUuid>, _>(&self.avoided),
             _ => out.push_bind_param::<Double, _>(&self.silent_after_seconds),
         })
     }

@@ -1,6 +1,7 @@
 -- $1 pool, $2 session, $3 name, $4 start URL, $5 tags, $6 now, $7 seconds without a heartbeat
 -- after which a node is silent, $8 telemetry, $9 node of the caller, $10 seconds without a heartbeat after which the
--- browsers of another node are not leased, $11 nodes to avoid.
+-- browsers of another node are not leased, $11 nodes that cannot be
+-- reached: their browsers are not leased, and their tickets not waited for.
 -- A browser of the caller's node goes first, without a sort of all idle ones, which is why there are two selections.
 -- A browser of an earlier generation, or of an older version of the profile that the pool follows, is not leased.
 -- A new request does not overtake the wait queue: it gets a browser only if no ticket of a living node waits.
@@ -24,6 +25,7 @@ WITH pool AS (
         AND NOT EXISTS (
             SELECT 1 FROM pool_waiters w JOIN nodes n ON n.id = w.node_id
             WHERE w.pool_id = $1 AND w.outcome IS NULL AND n.heartbeat_at > now() - make_interval(secs => $7)
+                AND n.id <> ALL ($11)
         )
     ORDER BY created_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
 ), other AS (
@@ -42,6 +44,7 @@ WITH pool AS (
         AND NOT EXISTS (
             SELECT 1 FROM pool_waiters w JOIN nodes n ON n.id = w.node_id
             WHERE w.pool_id = $1 AND w.outcome IS NULL AND n.heartbeat_at > now() - make_interval(secs => $7)
+                AND n.id <> ALL ($11)
         )
     ORDER BY created_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
 ), picked AS (

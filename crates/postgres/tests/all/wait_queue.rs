@@ -1,10 +1,12 @@
 //! The wait queue: first come, first served across all nodes, and no browser is leased twice.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use casement_domain::audit::{AuditEntry, AuditRepository};
 use casement_domain::browser::BrowserState;
 use casement_domain::name::SlugName;
+use casement_domain::node::UnreachableNodes;
 use casement_domain::pool::{
     ImmediateLease, KnownBrowser, LeaseRequest, Pool, PoolRepository, PoolStored, QueueEntered, QueueEntry,
     TicketOutcome, WaitQueue,
@@ -324,6 +326,32 @@ async fn tickets_of_a_silent_node_come_after_the_others() -> TestResult {
         assert_eq!(world.pools.ready(testing::browser_id(browser), seconds(100)).await?, Replaced::Yes);
         assert_eq!(granted(&world, waiter).await?.browser, Some(testing::browser_id(browser)));
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_be_reached_is_granted_nothing_and_delays_no_other() -> TestResult {
+    let world = World::new().await?;
+    let (pool, _) = world.pool(3).await?;
+    let clock = Arc::new(testing::FixedClock::default());
+    let unreachable = UnreachableNodes::new(clock.clone());
+    world.database.avoid(unreachable.clone());
+    unreachable.add(other_node());
+    enter(&world, &place(1, other_node())).await?;
+    enter(&world, &place(2, testing::node_id())).await?;
+    world.warm(1).await?;
+    assert_eq!(world.pools.ready(testing::browser_id(1), seconds(1)).await?, Replaced::Yes);
+    assert_eq!(granted(&world, 2).await?.browser, Some(testing::browser_id(1)));
+
+    world.warm(2).await?;
+    assert_eq!(world.pools.ready(testing::browser_id(2), seconds(2)).await?, Replaced::Yes);
+    let newcomer = world.wait_queue.take_now(pool.id, &lease(3), seconds(3)).await?;
+    assert!(matches!(newcomer, ImmediateLease::Leased(_)), "it waits for nobody: {newcomer:?}");
+
+    clock.advance(UnreachableNodes::FORGOTTEN_AFTER);
+    world.warm(3).await?;
+    assert_eq!(world.pools.ready(testing::browser_id(3), seconds(20)).await?, Replaced::Yes);
+    assert_eq!(granted(&world, 1).await?.browser, Some(testing::browser_id(3)), "it is tried again");
     Ok(())
 }
 

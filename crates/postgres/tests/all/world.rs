@@ -13,8 +13,8 @@ use casement_domain::testing::{self, NOON};
 use casement_domain::{ApiKeyId, BrowserId, NodeId, PoolId, Replaced, SessionId, TicketId, UserId};
 use casement_postgres::testing::TestDatabase;
 use casement_postgres::{
-    NotificationEvent, Notifications, PgApiKeys, PgBrowsers, PgNodes, PgOrganizations, PgPools, PgProjects, PgSessions,
-    PgWaitQueue,
+    Database, NotificationEvent, Notifications, PgApiKeys, PgBrowsers, PgNodes, PgOrganizations, PgPools, PgProjects,
+    PgSessions, PgWaitQueue,
 };
 use time::{Duration, OffsetDateTime};
 use ulid::Ulid;
@@ -33,6 +33,8 @@ pub(crate) struct World {
     pub(crate) sessions: PgSessions,
     pub(crate) pools: PgPools,
     pub(crate) wait_queue: PgWaitQueue,
+    /// What the repositories share.
+    pub(crate) database: Database,
 }
 
 pub(crate) fn other_node() -> NodeId {
@@ -146,6 +148,7 @@ impl World {
             sessions: PgSessions::new(database.clone()),
             pools: PgPools::new(database.clone()),
             wait_queue: PgWaitQueue::new(database.clone()),
+            database: database.clone(),
             db,
         })
     }

@@ -39,6 +39,8 @@ pub struct Report {
     pub answered: Vec<AnsweredChange>,
     /// The durations of acquires that got a browser, in order of their ends.
     pub acquires: Vec<Duration>,
+    /// The times of these ends.
+    pub acquired_at: Vec<Instant>,
     /// The number of acquires that were told to come again.
     pub timed_out: usize,
     /// The number of sessions whose page answered.
@@ -52,6 +54,14 @@ pub struct Report {
 impl Report {
     fn fail(&mut self, what: String) {
         *self.failed.entry(what).or_default() += 1;
+    }
+
+    /// Returns the number of acquires between two moments, and the longest time without one.
+    pub fn service(&self, from: Instant, to: Instant) -> Service {
+        let during = self.acquired_at.iter().copied().filter(|at| (from..to).contains(at));
+        let moments: Vec<Instant> = [from].into_iter().chain(during).chain([to]).collect();
+        let gaps = moments.windows(2).map(|pair| pair[1].saturating_duration_since(pair[0]));
+        Service { acquires: moments.len() - 2, time: to - from, longest_gap: gaps.max().unwrap_or_default() }
     }
 
     /// Returns the number of answered releases.
@@ -77,6 +87,24 @@ impl fmt::Display for Report {
             self.longest
         )?;
         self.failed.iter().try_for_each(|(what, count)| writeln!(f, "  {count} × {what}"))
+    }
+}
+
+/// What the service did in a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    /// The number of browsers that were acquired.
+    pub acquires: usize,
+    /// The time.
+    pub time: Duration,
+    /// The longest time without an acquire.
+    pub longest_gap: Duration,
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = self.acquires as f64 / self.time.as_secs_f64();
+        write!(f, "{rate:.1} acquires a second, at most {:.1} s without one", self.longest_gap.as_secs_f64())
     }
 }
 
@@ -141,6 +169,7 @@ impl Caller {
         let session = Session(succeeded("an acquire", answer, 200)?.json()?);
         let mut seen = report.lock();
         seen.acquires.push(began.elapsed());
+        seen.acquired_at.push(Instant::now());
         seen.answered.push(AnsweredChange { request, session: session.id().to_owned(), is_release: false });
         drop(seen);
         let driven = drive(&session);
