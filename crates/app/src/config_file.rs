@@ -252,7 +252,8 @@ mod tests {
         assert_eq!(store.database_url.as_deref(), Some("postgres://u:p@h/d"));
         assert_eq!(store.data_dir.path().expect("a path"), Path::new("/somewhere"));
         let CliCommand::Stop(stop) = command(text, &["stop"]) else { panic!("another command") };
-        assert_eq!(stop.data_dir.path().expect("a path"), Path::new("/somewhere"));
+        assert_eq!(stop.store.database_url.as_deref(), Some("postgres://u:p@h/d"));
+        assert_eq!(stop.store.data_dir.path().expect("a path"), Path::new("/somewhere"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use casement_domain::storage::DiskSpace;
 use metrics::gauge;
 use tracing::{info, warn};
 
+use crate::spare_space::SpareSpace;
 use crate::store::CLUSTER;
 
 /// The largest reserve, as a fraction of the disk.
@@ -21,19 +22,21 @@ pub(crate) struct DiskWatch(Arc<Inner>);
 struct Inner {
     /// The data directory, and folders in it that may be disks of their own.
     folders: Vec<PathBuf>,
+    /// The space for a start on a full disk.
+    spare_space: SpareSpace,
     reserve: u64,
     low: AtomicBool,
 }
 
 /// The size and free space of a disk, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Disk {
-    free: u64,
-    size: u64,
+pub(crate) struct Disk {
+    pub(crate) free: u64,
+    pub(crate) size: u64,
 }
 
 impl Disk {
-    fn of(folder: &Path) -> Option<Self> {
+    pub(crate) fn of(folder: &Path) -> Option<Self> {
         let stat = rustix::fs::statvfs(folder).ok()?;
         Some(Self { free: stat.f_bavail * stat.f_frsize, size: stat.f_blocks * stat.f_frsize })
     }
@@ -55,14 +58,15 @@ impl DiskWatch {
     /// Watches the disks of this data directory, each with `reserve` bytes to keep free.
     pub(crate) fn new(data_dir: &Path, reserve: u64) -> Self {
         let folders = [data_dir.to_owned(), data_dir.join("blobs"), data_dir.join(CLUSTER)].into();
-        let watch = Self(Arc::new(Inner { folders, reserve, low: AtomicBool::new(false) }));
+        let spare_space = SpareSpace::new(data_dir);
+        let watch = Self(Arc::new(Inner { folders, spare_space, reserve, low: AtomicBool::new(false) }));
         watch.measure();
         watch
     }
 
-    /// Measures the free space, and updates whether it is below the reserve.
+    /// Measures the free space, and updates whether it is below the reserve. Keeps space for a start where it is not.
     pub(crate) fn measure(&self) {
-        let Inner { folders, reserve, low } = &*self.0;
+        let Inner { folders, spare_space, reserve, low } = &*self.0;
         let was_low = low.load(Ordering::Relaxed);
         let disks: Vec<Disk> = folders.iter().filter_map(|folder| Disk::of(folder)).collect();
         let is_low = disks.iter().any(|disk| disk.is_low(*reserve, was_low));
@@ -71,6 +75,10 @@ impl DiskWatch {
             gauge!("casement_disk_free_bytes").set(free as f64);
         }
         gauge!("casement_disk_low").set(f64::from(u8::from(is_low)));
+        if !is_low {
+            let own = disks.first().map_or(0, |disk| disk.reserve(*reserve));
+            spare_space.keep(own + own / 4);
+        }
         if is_low && !was_low {
             warn!("the disk is nearly full: telemetry, logs of apps and recordings are not stored");
         } else if was_low && !is_low {

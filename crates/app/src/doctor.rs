@@ -11,7 +11,7 @@ use casement_domain::browser::{BrowserEngine as _, Launch, Shape};
 use casement_domain::{BrowserId, IdSource as _};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_postgres::cluster::Binaries;
-use casement_postgres::{Database, DatabaseConfig};
+use casement_postgres::{DatabaseConfig, ensure_suitable};
 use casement_sandbox::Check;
 use casement_webdriver::{Connect, check};
 
@@ -151,7 +151,7 @@ impl Drop for TrialDir {
 
 async fn database(url: &str) -> Result<String, String> {
     let config = DatabaseConfig::parse(url).map_err(|error| error.to_string())?;
-    Database::new(&config).ping().await.map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
+    ensure_suitable(&config).await.map_err(|error| error.to_string())?;
     Ok("the one of --database-url answers".to_owned())
 }
 

@@ -38,6 +38,7 @@ mod serve;
 mod settings;
 mod shared_secret;
 mod short_path;
+mod spare_space;
 mod stop;
 mod store;
 mod system;

@@ -38,6 +38,7 @@ use crate::jobs::{CertificateReload, spawn};
 use crate::metrics_catalogue;
 use crate::node_drain::NodeDrain;
 use crate::settings::ServeSettings;
+use crate::spare_space::SpareSpace;
 use crate::stop::{self, StopOrder};
 use crate::store::Store;
 
@@ -77,6 +78,7 @@ async fn run_for(settings: ServeSettings, purpose: Purpose, traces: Option<Recor
     raise_open_files();
     no_core_dumps()?;
     let data_dir = DataDir::take(settings.data_dir.path()?)?;
+    SpareSpace::new(data_dir.path()).make_room();
     let listener =
         TcpListener::bind(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))?;
     let certificate = certificate(&settings)?;

@@ -91,11 +91,17 @@ pub(crate) fn commands(only: Option<&str>) -> anyhow::Result<clap::Command> {
     })
 }
 
-/// Returns the settings of a server on this data directory that is to listen nowhere else and to start no browsers.
+/// Returns the settings of a server that ends what another one has left: it listens nowhere else and starts no browsers.
 ///
 /// # Errors
 /// If the configuration file is invalid.
-pub(crate) fn serve_settings(data_dir: &Path) -> anyhow::Result<ServeSettings> {
+pub(crate) fn serve_settings(stop: StopSettings) -> anyhow::Result<ServeSettings> {
+    let StopSettings { store: Store { data_dir, database_url }, end_sessions: _, blobs, grids, master_key } = stop;
+    let settings = serve_settings_on(&data_dir.path()?)?;
+    Ok(ServeSettings { database_url, blobs, grids, master_key, ..settings })
+}
+
+fn serve_settings_on(data_dir: &Path) -> anyhow::Result<ServeSettings> {
     let words = ["casement", "serve", "--listen", "127.0.0.1:0", "--spares", "0", "--no-default-pool", "--data-dir"];
     let words = words.iter().map(OsString::from).chain([data_dir.into()]);
     let matches = configured_serve()?.try_get_matches_from(words)?;
@@ -269,10 +275,18 @@ impl DataDir {
 #[derive(Debug, Args)]
 pub(crate) struct StopSettings {
     #[command(flatten)]
-    pub(crate) data_dir: DataDir,
+    pub(crate) store: Store,
     /// End the running sessions and invocations too
     #[arg(long)]
     pub(crate) end_sessions: bool,
+    // What follows is needed for the sessions that a server has left.
+    #[command(flatten)]
+    pub(crate) blobs: BlobSettings,
+    #[command(flatten)]
+    pub(crate) grids: GridSettings,
+    /// The keys as for `casement serve`, under which the profiles of ended sessions are sealed
+    #[arg(long, value_name = "KEY", env = "CASEMENT_MASTER_KEY", hide_env_values = true)]
+    pub(crate) master_key: Option<SecretString>,
 }
 
 #[derive(Debug, Args)]

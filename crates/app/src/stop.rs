@@ -2,17 +2,19 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
+use casement_postgres::{DatabaseConfig, Snapshot};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use crate::data_dir::control_socket;
+use crate::data_dir::{self, control_socket};
 use crate::node_drain::{self, NodeDrain};
 use crate::serve;
-use crate::settings::{StopSettings, serve_settings};
+use crate::settings::{StopSettings, Store, serve_settings};
 use crate::short_path::ShortPath;
+use crate::store;
 
 const ACCEPT_BACKOFF: std::time::Duration = std::time::Duration::from_millis(200);
 
@@ -44,14 +46,15 @@ impl StopOrder {
 
 /// Runs the command: returns once the server has ended. Without a server, ends the sessions that it has left.
 pub(crate) async fn run(settings: StopSettings) -> anyhow::Result<()> {
-    let dir = settings.data_dir.path()?;
+    let dir = settings.store.data_dir.path()?;
     if !dir.exists() {
         bail!("no casement serve runs on {}, which does not exist; --data-dir names another directory", dir.display());
     }
     let path = ShortPath::of(&control_socket(&dir))?;
     let Ok(mut server) = UnixStream::connect(path.as_path()).await else {
         if settings.end_sessions {
-            return serve::end_sessions(serve_settings(&dir)?).await;
+            ensure_can_have_sessions(&settings.store).await?;
+            return serve::end_sessions(serve_settings(settings)?).await;
         }
         bail!(
             "no casement serve runs on {}; `casement stop --end-sessions` ends the browsers that one has left",
@@ -63,6 +66,22 @@ pub(crate) async fn run(settings: StopSettings) -> anyhow::Result<()> {
     // The server keeps the connection open until its process ends.
     let mut nothing = [0; 1];
     let _ = server.read(&mut nothing).await;
+    Ok(())
+}
+
+/// Refuses a directory in which no server can have left a session: a server there would create what is missing.
+async fn ensure_can_have_sessions(store: &Store) -> anyhow::Result<()> {
+    let dir = store.data_dir.path()?;
+    ensure!(
+        data_dir::node_of(&dir).is_some(),
+        "no casement serve was ever started on {}; --data-dir names another directory",
+        dir.display()
+    );
+    store::ensure_named(store)?;
+    if let Some(url) = &store.database_url {
+        let config = DatabaseConfig::parse(url).context("the database URL")?;
+        Snapshot::take(&config).await?.schema().await?;
+    }
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use anyhow::Context as _;
-use casement_postgres::{Cluster, ClusterConfig, Database, DatabaseConfig, migrate};
+use anyhow::{Context as _, ensure};
+use casement_postgres::{Cluster, ClusterConfig, Database, DatabaseConfig, ensure_suitable, migrate};
 use futures_util::future::OptionFuture;
 use tracing::{info, warn};
 
@@ -25,6 +25,9 @@ impl Store {
     /// Opens the database, starts the private cluster if no other is named, and migrates the schema.
     pub(crate) async fn open(data_dir: &Path, url: Option<&str>) -> anyhow::Result<Self> {
         let store = Self::connect(data_dir, url).await?;
+        if url.is_some() {
+            ensure_suitable(&store.config).await?;
+        }
         match migrate(&store.config).await {
             Ok(applied) if applied.is_empty() => {}
             Ok(applied) => info!(migrations = applied.len(), "the database schema is up to date"),
@@ -54,12 +57,13 @@ impl Store {
     }
 
     /// Opens the database for a command beside the server: uses a running cluster, or starts it for the duration of the
-    /// command.
+    /// command. Creates none.
     pub(crate) async fn open_for(settings: &settings::Store) -> anyhow::Result<StoreConnection> {
         match Self::open_running(settings)? {
             Some(running) => Ok(running),
             // The lock prevents a concurrent server start, which would use the cluster that ends with this command.
             None => {
+                ensure_named(settings)?;
                 let alone = DataDir::take(settings.data_dir.path()?)?;
                 let store = Self::open(alone.path(), None).await?;
                 Ok(StoreConnection { store, _alone: Some(alone) })
@@ -72,6 +76,7 @@ impl Store {
         match Self::open_running(settings)? {
             Some(running) => Ok(running),
             None => {
+                ensure_named(settings)?;
                 let alone = DataDir::take(settings.data_dir.path()?)?;
                 let store = Self::connect(alone.path(), None).await?;
                 Ok(StoreConnection { store, _alone: Some(alone) })
@@ -96,6 +101,17 @@ impl Store {
         let config = ClusterConfig::new(data_dir.join(CLUSTER));
         self.cluster.take().map(|cluster| ClusterSupervisor::watch(cluster, config))
     }
+}
+
+/// Refuses settings that name no database, in a data directory without a private one: only a server creates it.
+pub(crate) fn ensure_named(settings: &settings::Store) -> anyhow::Result<()> {
+    let dir = settings.data_dir.path()?;
+    ensure!(
+        settings.database_url.is_some() || dir.join(CLUSTER).is_dir(),
+        "{} has no database: name the one of the server with --database-url, or its directory with --data-dir",
+        dir.display()
+    );
+    Ok(())
 }
 
 /// The store of a command beside the server.

@@ -221,4 +221,17 @@ impl SessionRepository for Memory {
         }
         Ok(())
     }
+
+    async fn forget(&self, before: OffsetDateTime, max: u32) -> Result<usize, StoreError> {
+        let mut state = self.state();
+        let mut old: Vec<_> =
+            state.sessions.values().filter_map(|row| Some((row.ended_at.filter(|at| *at < before)?, row.id))).collect();
+        old.sort_unstable();
+        old.truncate(usize::try_from(max).unwrap_or(usize::MAX));
+        for (_, id) in &old {
+            state.sessions.remove(id);
+            state.ignored_fields.remove(id);
+        }
+        Ok(old.len())
+    }
 }

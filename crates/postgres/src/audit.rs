@@ -437,6 +437,7 @@ impl AuditRepository for PgAudit {
 
     async fn tidy(&self, now: OffsetDateTime, oldest: OffsetDateTime) -> Result<(), StoreError> {
         let work = async |connection: &mut AsyncPgConnection| RECORDS.tidy(connection, now, oldest).await;
-        self.database.transaction("audit.tidy", work).await
+        self.database.transaction("audit.tidy", work).await?;
+        RECORDS.forget(&self.database, "audit.forget", oldest).await
     }
 }

@@ -18,8 +18,10 @@ use crate::connect::{Address, CONNECT_LIMIT};
 use crate::database_config::DatabaseConfig;
 use crate::decisions::Decisions;
 use crate::error::{CallError, Unreachable};
+use crate::generation::Generation;
 use crate::idle_connection::IdleConnection;
 use crate::pipelined::{PipelinedConnection, PipelinedConnections, Slot};
+use crate::refusals::Refusals;
 
 /// How long a call waits for a free connection while no other call succeeds: then the database is unreachable.
 const WAIT_LIMIT: Duration = Duration::from_millis(1500);
@@ -35,6 +37,8 @@ pub struct Database {
     reads: PipelinedConnections,
     leases: PipelinedConnections,
     shared: Arc<Address>,
+    /// The generation of all connections.
+    generation: Generation,
     decisions: Decisions,
     /// The number of calls that succeeded, which distinguishes a busy database from an unreachable one.
     answered: Arc<AtomicU64>,
@@ -55,7 +59,9 @@ impl Database {
     /// Outside of a tokio runtime.
     #[must_use]
     pub fn new(config: &DatabaseConfig) -> Self {
-        let manager = Opener { address: config.address().clone(), main: Handle::current() };
+        let generation = Generation::default();
+        let manager =
+            Opener { address: config.address().clone(), generation: generation.clone(), main: Handle::current() };
         // Building fails only for a pool with timeouts and no runtime; the timeouts here are outside of the pool.
         // LIFO, since the connection that was used last has its statements prepared and planned.
         let pool = Pool::builder(manager)
@@ -65,7 +71,8 @@ impl Database {
             .unwrap_or_else(|e| unreachable!("{e}"));
         let shared = Arc::new(config.planned_once());
         let (reads, leases) = (PipelinedConnections::new(), PipelinedConnections::new());
-        Self { pool, reads, leases, shared, decisions: Decisions::default(), answered: Arc::default() }
+        let (decisions, answered) = (Decisions::default(), Arc::default());
+        Self { pool, reads, leases, shared, generation, decisions, answered }
     }
 
     pub(crate) fn decisions(&self) -> &Decisions {
@@ -97,7 +104,7 @@ impl Database {
         operation: &'static str,
         work: impl AsyncFnOnce(&AsyncPgConnection) -> Result<T, CallError>,
     ) -> Result<T, StoreError> {
-        match self.reads.here() {
+        match self.reads.here(self.generation.now()) {
             Some(slot) => self.run_shared(operation, Kind::Read, (self.reads, &slot), work).await,
             None => self.fetch(operation, async |connection| work(connection).await).await,
         }
@@ -110,7 +117,7 @@ impl Database {
         operation: &'static str,
         work: impl AsyncFnOnce(&AsyncPgConnection) -> Result<T, CallError>,
     ) -> Result<T, StoreError> {
-        match self.leases.here() {
+        match self.leases.here(self.generation.now()) {
             Some(slot) => self.run_shared(operation, Kind::Change, (self.leases, &slot), work).await,
             None => self.call(operation, async |connection| work(connection).await).await,
         }
@@ -137,6 +144,8 @@ impl Database {
         });
         let answer = match tokio::time::timeout(WORK_LIMIT, working).await {
             Ok(Ok(answer)) => {
+                let used = connection.get();
+                let answer = answer.map_err(|error| self.judged(error, used.refusals(), used.generation()));
                 // Released only here: after a call that failed or was dropped, the connection may still be busy.
                 connection.release();
                 answer.or_else(meaning)
@@ -158,7 +167,8 @@ impl Database {
         let working = async {
             let shared = self.shared(slot).await?;
             call.sent.store(kind != Kind::Read, Ordering::Relaxed);
-            Box::pin(work(shared.connection())).await
+            let answer = Box::pin(work(shared.connection())).await;
+            answer.map_err(|error| self.judged(error, shared.refusals(), shared.generation()))
         };
         let answer = match tokio::time::timeout(WORK_LIMIT, working.instrument(call.span.clone())).await {
             Ok(answer) => answer,
@@ -171,13 +181,23 @@ impl Database {
         self.end(&call, answer)
     }
 
+    /// Adds the code with which the server refused. A connection that only reads is not used again, nor is any that was
+    /// opened before: the server may have become a standby, or its name may lead to another one by now.
+    fn judged(&self, error: CallError, refusals: &Refusals, generation: u64) -> CallError {
+        if error.is_read_only() {
+            self.generation.end(generation);
+        }
+        error.with_code(refusals)
+    }
+
     /// Returns the connection of a slot, and opens it for the first user.
     async fn shared<'s>(&self, slot: &'s Slot) -> Result<&'s PipelinedConnection, CallError> {
         if self.pool.is_closed() {
             return Err(CallError::Unreachable(Unreachable::NoConnection("the pool is closed".to_owned())));
         }
         let opening = async {
-            let opened = tokio::time::timeout(CONNECT_LIMIT, PipelinedConnection::open(&self.shared)).await;
+            let opening = PipelinedConnection::open(&self.shared, self.generation.now());
+            let opened = tokio::time::timeout(CONNECT_LIMIT, opening).await;
             opened.map_err(|_elapsed| Unreachable::TooSlow(CONNECT_LIMIT))?.map_err(Unreachable::from)
         };
         slot.get_or_try_init(|| opening).await.map_err(CallError::Unreachable)
@@ -357,6 +377,7 @@ pub(crate) use repository;
 /// Opens the connections of the pool.
 struct Opener {
     address: Address,
+    generation: Generation,
     /// The runtime that drives the sockets. The single-threaded runtime of a web worker may stall or end.
     main: Handle,
 }
@@ -366,16 +387,24 @@ impl Manager for Opener {
     type Error = ConnectionError;
 
     async fn create(&self) -> Result<IdleConnection, ConnectionError> {
-        let address = self.address.clone();
+        let (address, generation) = (self.address.clone(), self.generation.now());
         let slow = |_elapsed| ConnectionError::BadConnection("no answer to the greeting".to_owned());
-        let opening =
-            async move { tokio::time::timeout(CONNECT_LIMIT, IdleConnection::open(&address)).await.map_err(slow)? };
+        let opening = async move {
+            let opening = IdleConnection::open(&address, generation);
+            tokio::time::timeout(CONNECT_LIMIT, opening).await.map_err(slow)?
+        };
         self.main.spawn(opening).await.map_err(|error| ConnectionError::BadConnection(error.to_string()))?
     }
 
     async fn recycle(&self, connection: &mut IdleConnection, _: &Metrics) -> RecycleResult<ConnectionError> {
         // A lost connection is known to be closed; a query to find out would only cost time.
-        if connection.is_lost() { Err(RecycleError::message("the connection was lost")) } else { Ok(()) }
+        if connection.is_lost() {
+            return Err(RecycleError::message("the connection was lost"));
+        }
+        match connection.generation() == self.generation.now() {
+            true => Ok(()),
+            false => Err(RecycleError::message("a connection that was opened before or after it could only read")),
+        }
     }
 }
 

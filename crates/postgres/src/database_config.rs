@@ -6,17 +6,25 @@ use std::time::Duration;
 
 use tokio_postgres::Config;
 
-use crate::connect::{Address, CONNECT_LIMIT};
+use crate::access::Access;
+use crate::connect::Address;
 use crate::tls::{BadTls, Parameters, Tls};
 
-/// Server settings of each connection: timeouts, in milliseconds, that end abandoned statements and transactions; the
-/// time zone.
-const SERVER_OPTIONS: &str = "-c statement_timeout=10000 -c idle_in_transaction_session_timeout=30000 -c timezone=UTC";
+/// Server settings of each connection, before those of the URL, which count more: timeouts, in milliseconds, that end
+/// abandoned statements and transactions.
+const TIMEOUTS: &str = "-c statement_timeout=10000 -c idle_in_transaction_session_timeout=30000";
+/// Settings of connections whose statements may take long, after those of the URL.
+const NO_TIMEOUTS: &str = "-c statement_timeout=0 -c idle_in_transaction_session_timeout=0";
+/// Settings without which statements would mean something else, after those of the URL. The last one means nothing to
+/// the server: it shows that settings arrive.
+const FIXED: &str = "-c timezone=UTC -c default_transaction_isolation=read\\ committed -c casement.options=on";
 
 /// The address of the database and the maximum number of connections to it.
 #[derive(Clone)]
 pub struct DatabaseConfig {
     address: Address,
+    /// The server settings of the URL.
+    given_options: String,
     connections: usize,
 }
 
@@ -26,6 +34,22 @@ pub enum BadDatabaseUrl {
     /// The URL is not a PostgreSQL connection string.
     #[error("the database URL is not a PostgreSQL connection string: {0}")]
     Unreadable(#[source] tokio_postgres::Error),
+    /// `target_session_attrs` accepts servers that cannot write.
+    #[error("target_session_attrs of the database URL must be read-write, primary or any")]
+    Access,
+    /// The numbers of hosts, addresses and ports differ.
+    #[error(
+        "the database URL has {hosts} hosts, {addresses} addresses in hostaddr and {ports} ports: give one of each for each \
+         host, or one port"
+    )]
+    Counts {
+        /// The number of hosts.
+        hosts: usize,
+        /// The number of addresses.
+        addresses: usize,
+        /// The number of ports.
+        ports: usize,
+    },
     /// Its parameters that concern TLS can't be used.
     #[error(transparent)]
     Tls(#[from] BadTls),
@@ -43,6 +67,7 @@ impl DatabaseConfig {
     /// [`BadDatabaseUrl`].
     pub fn parse(url: &str) -> Result<Self, BadDatabaseUrl> {
         let (rest, parameters) = Parameters::take_from(url)?;
+        let (rest, access) = Access::take_from(&rest).ok_or(BadDatabaseUrl::Access)?;
         let mut config = Config::from_str(&rest).map_err(BadDatabaseUrl::Unreadable)?;
         if config.get_hosts().is_empty() {
             // The driver takes the name for certificates from the hosts alone.
@@ -50,16 +75,14 @@ impl DatabaseConfig {
                 config.host(address.to_string());
             }
         }
+        check_counts(&config)?;
         let tls = Tls::new(parameters, &config)?;
         config.ssl_mode(tls.driver_mode()).application_name("casement");
         config.keepalives_idle(Duration::from_secs(30)).tcp_user_timeout(Duration::from_secs(15));
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_LIMIT);
-        }
-        if config.get_options().is_none() {
-            config.options(SERVER_OPTIONS);
-        }
-        Ok(Self { address: Address { config, tls }, connections: Self::DEFAULT_CONNECTIONS })
+        let given_options = config.get_options().unwrap_or_default().trim().to_owned();
+        config.options(format!("{TIMEOUTS} {given_options} {FIXED}"));
+        let address = Address { config, tls, access };
+        Ok(Self { address, given_options, connections: Self::DEFAULT_CONNECTIONS })
     }
 
     /// Sets the maximum number of connections, at least 1.
@@ -86,9 +109,14 @@ impl DatabaseConfig {
         self.with_options(&format!("{given} -c plan_cache_mode=force_generic_plan"))
     }
 
-    /// The address for connections whose statements may take long: without timeouts of statements.
+    /// The address for connections whose statements may take long: without timeouts of statements, whatever the URL says.
     pub(crate) fn unhurried(&self) -> Address {
-        self.with_options("-c timezone=UTC")
+        self.with_options(&format!("{} {NO_TIMEOUTS} {FIXED}", self.given_options))
+    }
+
+    /// Whether the URL has server settings of its own.
+    pub(crate) fn has_given_options(&self) -> bool {
+        !self.given_options.is_empty()
     }
 
     fn with_options(&self, options: &str) -> Address {
@@ -96,6 +124,13 @@ impl DatabaseConfig {
         address.config.options(options.trim_start());
         address
     }
+}
+
+/// Refuses addresses and ports that belong to no host.
+fn check_counts(config: &Config) -> Result<(), BadDatabaseUrl> {
+    let [hosts, addresses, ports] = [config.get_hosts().len(), config.get_hostaddrs().len(), config.get_ports().len()];
+    let fit = (addresses == 0 || addresses == hosts) && (ports <= 1 || ports == hosts);
+    if fit { Ok(()) } else { Err(BadDatabaseUrl::Counts { hosts, addresses, ports }) }
 }
 
 impl fmt::Debug for DatabaseConfig {
@@ -122,6 +157,33 @@ mod tests {
         for bad in ["me:hunter2@db.internal:port/x", "me:hunter2@db/x?sslmode=no", "me:hunter2@db/x?sslcrl=/x"] {
             let bad = DatabaseConfig::parse(&format!("postgresql://{bad}")).expect_err(bad);
             assert!(!format!("{bad} {bad:?}").contains("hunter2"));
+        }
+    }
+
+    #[test]
+    fn settings_of_the_url_hold_for_every_connection_between_defaults_and_what_must_be() {
+        let url = "postgresql://db/x?options=-c%20search_path%3Down%20-c%20statement_timeout%3D5000";
+        let config = DatabaseConfig::parse(url).expect("a URL");
+        for address in [config.address().clone(), config.planned_once(), config.unhurried()] {
+            let options = address.config.get_options().unwrap_or_default();
+            let at = |setting: &str| options.rfind(setting).unwrap_or_else(|| panic!("{setting}: {options}"));
+            assert!(at("search_path=own") < at("timezone=UTC"), "{options}");
+            assert!(options.contains(r"default_transaction_isolation=read\ committed"), "{options}");
+        }
+        let hurried = config.address().config.get_options().unwrap_or_default();
+        assert!(hurried.find("statement_timeout=10000") < hurried.find("statement_timeout=5000"), "{hurried}");
+        let unhurried = config.unhurried();
+        let unhurried = unhurried.config.get_options().unwrap_or_default();
+        assert!(unhurried.find("statement_timeout=5000") < unhurried.find("statement_timeout=0"), "{unhurried}");
+    }
+
+    #[test]
+    fn hosts_have_an_address_and_a_port_each_or_share_a_port() {
+        for good in ["host=a,b", "host=a,b port=1", "host=a,b port=1,2 hostaddr=10.0.0.1,10.0.0.2", "hostaddr=::1"] {
+            assert!(DatabaseConfig::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["host=a,b port=1,2,3", "host=a,b hostaddr=10.0.0.1", "host=a target_session_attrs=standby"] {
+            assert!(DatabaseConfig::parse(bad).is_err(), "{bad}");
         }
     }
 

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::cluster::{Binaries, ClusterError, url_encode};
 use crate::column::ColumnValue;
-use crate::connect::{Address, describe};
+use crate::connect::{Address, ConnectError, Opened, describe};
 use crate::database_config::DatabaseConfig;
 
 /// The number of characters of a program's messages that an error shows.
@@ -31,7 +31,10 @@ pub enum DumpError {
     /// The programs are missing.
     #[error(transparent)]
     Programs(#[from] ClusterError),
-    /// The database can't be reached, or a statement failed.
+    /// The database can't be reached.
+    #[error("the database can't be reached: {0}")]
+    Unreachable(ConnectError),
+    /// A statement failed.
     #[error("the database does not answer: {}", describe(.0))]
     Database(#[from] tokio_postgres::Error),
     /// The database has no schema of Casement.
@@ -58,6 +61,12 @@ pub enum DumpError {
         /// The error of the system.
         source: io::Error,
     },
+}
+
+impl From<ConnectError> for DumpError {
+    fn from(error: ConnectError) -> Self {
+        Self::Unreachable(error)
+    }
 }
 
 /// The state of a database at one moment. While it exists, [`DumpPrograms::dump`] can read this state.
@@ -137,9 +146,9 @@ fn id<T: ColumnValue<Raw = Uuid>>(row: &Row, column: usize, table: &'static str)
 }
 
 async fn connect(config: &DatabaseConfig) -> Result<(Client, JoinHandle<()>), DumpError> {
-    let (client, connection) = config.unhurried().connect().await?;
+    let Opened { client, wire, .. } = config.unhurried().connect().await?;
     // Every failure is also the result of a statement.
-    let driver = tokio::spawn(async move { drop(connection.await) });
+    let driver = tokio::spawn(async move { drop(wire.await) });
     Ok((client, driver))
 }
 
@@ -191,7 +200,7 @@ impl DumpPrograms {
         output: &mut (impl AsyncWrite + Unpin),
     ) -> Result<(), DumpError> {
         const PROGRAM: &str = "pg_dump";
-        let mut command = self.command(PROGRAM, config.address());
+        let mut command = self.command(PROGRAM, &config.unhurried());
         command.args(["--format=custom", "--no-owner", "--no-privileges"]).arg(format!("--snapshot={}", snapshot.id));
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(of(PROGRAM))?;
         let dumped = child.stdout.take().ok_or_else(|| of(PROGRAM)(io::ErrorKind::BrokenPipe.into()))?;
@@ -208,7 +217,7 @@ impl DumpPrograms {
     /// [`DumpError::Failed`], [`DumpError::Io`].
     pub async fn restore(&self, config: &DatabaseConfig, dump: File) -> Result<(), DumpError> {
         const PROGRAM: &str = "pg_restore";
-        let mut command = self.command(PROGRAM, config.address());
+        let mut command = self.command(PROGRAM, &config.unhurried());
         command.args(["--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"]);
         let mut child = command.stdin(dump).stdout(Stdio::null()).spawn().map_err(of(PROGRAM))?;
         let message = messages(&mut child).await;
@@ -226,8 +235,8 @@ impl DumpPrograms {
     }
 }
 
-/// Returns libpq's variables for the address, its protection, the user and the password.
-fn environment(Address { config, tls }: &Address) -> Vec<(&'static str, std::ffi::OsString)> {
+/// Returns libpq's variables for the address, its protection, the settings, the user and the password.
+fn environment(Address { config, tls, access }: &Address) -> Vec<(&'static str, std::ffi::OsString)> {
     let mut hosts = Vec::new();
     for host in config.get_hosts() {
         hosts.push(match host {
@@ -248,6 +257,10 @@ fn environment(Address { config, tls }: &Address) -> Vec<(&'static str, std::ffi
         _ => "prefer",
     };
     variables.push(("PGCHANNELBINDING", binding.into()));
+    variables.push(("PGTARGETSESSIONATTRS", access.name().into()));
+    if let Some(options) = config.get_options() {
+        variables.push(("PGOPTIONS", options.into()));
+    }
     if !ports.is_empty() {
         variables.push(("PGPORT", ports.join(",").into()));
     }
@@ -319,6 +332,16 @@ mod tests {
         assert_eq!(variables["PGCHANNELBINDING"], "require");
         assert_eq!(variables["PGHOSTADDR"], "10.0.0.1");
         assert!(Path::new(&variables["PGSSLROOTCERT"]).is_file(), "{variables:?}");
+    }
+
+    #[test]
+    fn programs_have_the_settings_of_the_url_and_demand_the_same_server() {
+        let url = "postgresql://a.internal,b.internal/x?options=-c%20search_path%3Dcasement";
+        let config = DatabaseConfig::parse(url).expect("a URL");
+        let variables: std::collections::HashMap<_, _> = environment(&config.unhurried()).into_iter().collect();
+        assert_eq!(variables["PGHOST"], "a.internal,b.internal");
+        assert_eq!(variables["PGTARGETSESSIONATTRS"], "read-write");
+        assert!(variables["PGOPTIONS"].to_string_lossy().contains("-c search_path=casement "), "{variables:?}");
     }
 
     #[test]

@@ -5,8 +5,10 @@ use std::time::Duration;
 use casement_domain::StoreError;
 use diesel::ConnectionError;
 use diesel::result::{DatabaseErrorKind, DeserializeFieldError, Error as DieselError};
+use tokio_postgres::error::SqlState;
 
 use crate::idle_connection::Lost;
+use crate::refusals::Refusals;
 
 /// The error of a call, before its operation is added.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +19,14 @@ pub(crate) enum CallError {
     /// The driver or the server refused.
     #[error(transparent)]
     Database(DieselError),
+    /// The server refused with a code whose meaning Diesel does not know.
+    #[error("SQLSTATE {}", code.code())]
+    Refused {
+        /// The code.
+        code: SqlState,
+        /// The error with the server's message.
+        source: DieselError,
+    },
     /// A row has a value that the domain refuses.
     #[error(transparent)]
     Row(#[from] BadRow),
@@ -98,6 +108,26 @@ impl CallError {
         }
     }
 
+    /// Whether the server refused because the connection can only read.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, Self::Database(DieselError::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _)))
+    }
+
+    /// Adds the code of the server's error, if Diesel has dropped it.
+    pub(crate) fn with_code(self, refusals: &Refusals) -> Self {
+        match self {
+            Self::Database(DieselError::DatabaseError(DatabaseErrorKind::Unknown, info)) => {
+                let code = refusals.code_of(info.message());
+                let source = DieselError::DatabaseError(DatabaseErrorKind::Unknown, info);
+                match code {
+                    Some(code) => Self::Refused { code, source },
+                    None => Self::Database(source),
+                }
+            }
+            other => other,
+        }
+    }
+
     /// Converts the error for the domain. `on_its_way`: whether a statement that changes something was sent.
     pub(crate) fn into_store_error(self, operation: &'static str, on_its_way: bool) -> StoreError {
         let (unavailable, maybe_done) = (self.is_unavailable(), on_its_way && self.is_answer_lost());
@@ -114,14 +144,11 @@ impl CallError {
         use DatabaseErrorKind::{ClosedConnection, UnableToSendCommand};
         match self {
             Self::Unreachable(Unreachable::TooSlow(_) | Unreachable::Lost(_)) => true,
-            Self::Database(DieselError::DatabaseError(kind, info)) => match kind {
-                ClosedConnection | UnableToSendCommand => true,
-                DatabaseErrorKind::Unknown => LOST.iter().any(|sign| info.message().contains(sign)),
-                _ => false,
-            },
+            Self::Database(DieselError::DatabaseError(ClosedConnection | UnableToSendCommand, _)) => true,
             Self::Database(DieselError::BrokenTransactionManager | DieselError::RollbackErrorOnCommit { .. }) => true,
             Self::Unreachable(Unreachable::NoConnection(_) | Unreachable::NoneFree(_))
             | Self::Database(_)
+            | Self::Refused { .. }
             | Self::Row(_)
             | Self::Fenced
             | Self::Undone { .. } => false,
@@ -134,13 +161,10 @@ impl CallError {
         match self {
             Self::Unreachable(_) | Self::Fenced => true,
             Self::Row(_) | Self::Undone { .. } => false,
-            Self::Database(DieselError::DatabaseError(kind, info)) => match kind {
-                ClosedConnection | ReadOnlyTransaction | SerializationFailure | UnableToSendCommand => true,
-                // Diesel drops the code of these errors, so only the message is left. A server may translate its
-                // messages; those of the driver and of the private cluster are English.
-                DatabaseErrorKind::Unknown => is_passing(info.message()),
-                _ => false,
-            },
+            Self::Refused { code, .. } => is_passing(code),
+            Self::Database(DieselError::DatabaseError(kind, _)) => {
+                matches!(kind, ClosedConnection | ReadOnlyTransaction | SerializationFailure | UnableToSendCommand)
+            }
             Self::Database(DieselError::BrokenTransactionManager) => true,
             Self::Database(DieselError::RollbackErrorOnCommit { .. }) => true,
             Self::Database(_) => false,
@@ -148,24 +172,34 @@ impl CallError {
     }
 }
 
-/// The driver's messages about lost connections.
-const LOST: [&str; 4] =
-    ["connection closed", "error communicating with the server", "server closed the connection", "Broken pipe"];
-
-/// Whether the message is about a temporary condition: shutdown, start-up, lost connections, cancelled or deadlocked
-/// statements, a full disk or connection table.
-fn is_passing(message: &str) -> bool {
-    const SIGNS: [&str; 10] = [
-        "terminating connection",
-        "the database system is",
-        "canceling statement",
-        "deadlock detected",
-        "too many clients",
-        "too many connections",
-        "remaining connection slots",
-        "No space left on device",
-        "out of memory",
-        "is not currently accepting connections",
+/// Whether a code is about a temporary condition. Never decided by the message, which the server may translate.
+fn is_passing(code: &SqlState) -> bool {
+    /// Connections; rollbacks, such as deadlocks; resources, such as a full disk or connection table; operators, such as
+    /// shutdown, start-up and cancelled statements; the system, such as errors of disks.
+    const CLASSES: [&str; 5] = ["08", "40", "53", "57", "58"];
+    /// Timeouts of locks and of idle transactions; transactions that can only read.
+    const CODES: [SqlState; 3] = [
+        SqlState::LOCK_NOT_AVAILABLE,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+        SqlState::READ_ONLY_SQL_TRANSACTION,
     ];
-    SIGNS.iter().chain(&LOST).any(|sign| message.contains(sign))
+    CODES.contains(code) || CLASSES.iter().any(|class| code.code().starts_with(class))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_says_whether_the_same_call_may_work_later() {
+        for passing in [
+            "57014", "57P01", "57P03", "53300", "53100", "53200", "40P01", "40001", "55P03", "25P03", "25006", "08006",
+            "58030",
+        ] {
+            assert!(is_passing(&SqlState::from_code(passing)), "{passing}");
+        }
+        for lasting in ["42P01", "42601", "22P02", "23505", "0A000", "XX000", "25P02", "42501", "3D000"] {
+            assert!(!is_passing(&SqlState::from_code(lasting)), "{lasting}");
+        }
+    }
 }

@@ -9,12 +9,15 @@ use diesel_async::AsyncPgConnection;
 use diesel_async::pooled_connection::PoolableConnection as _;
 use tracing::Span;
 
-use crate::connect::{Address, Wire, bad_connection, describe};
+use crate::connect::{Address, Opened, Wire, bad_connection, describe};
+use crate::refusals::Refusals;
 
 /// A connection whose socket is read and written only during [`run`](Self::run).
 pub(crate) struct IdleConnection {
     connection: AsyncPgConnection,
     wire: Wire,
+    refusals: Refusals,
+    generation: u64,
 }
 
 /// The connection was closed before the work on it ended.
@@ -23,13 +26,13 @@ pub(crate) struct IdleConnection {
 pub(crate) struct Lost(String);
 
 impl IdleConnection {
-    /// Opens a connection. Its socket belongs to the current runtime.
-    pub(crate) async fn open(address: &Address) -> Result<Self, ConnectionError> {
-        let (client, mut wire) = address.connect().await.map_err(|error| bad_connection(&error))?;
+    /// Opens a connection of this generation. Its socket belongs to the current runtime.
+    pub(crate) async fn open(address: &Address, generation: u64) -> Result<Self, ConnectionError> {
+        let Opened { client, mut wire, refusals } = address.connect().await.map_err(|error| bad_connection(&error))?;
         let greeting = Box::pin(AsyncPgConnection::try_from(client));
         let greeted = Driven { wire: &mut wire, span: Span::none(), work: greeting }.await;
         let connection = greeted.map_err(|lost| ConnectionError::BadConnection(lost.to_string()))??;
-        Ok(Self { connection, wire })
+        Ok(Self { connection, wire, refusals, generation })
     }
 
     /// Runs `work` to its end, in the span. If the future is dropped early, the connection may still be busy with the work.
@@ -43,6 +46,15 @@ impl IdleConnection {
     ) -> impl Future<Output = Result<T, Lost>> {
         // Boxed to make this future small, since there may be thousands at a time.
         Driven { wire: &mut self.wire, span: span.clone(), work: Box::pin(work(&mut self.connection)) }
+    }
+
+    /// What the server refuses on this connection.
+    pub(crate) fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Whether the connection is known to be unusable.

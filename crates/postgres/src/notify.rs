@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_postgres::AsyncMessage;
 
-use crate::connect::describe;
+use crate::connect::{ConnectError, Opened, SHOW_READ_ONLY, describe, only_reads};
 use crate::database_config::DatabaseConfig;
 
 /// The number of buffered events from which on the connection is no longer read.
@@ -88,8 +88,12 @@ async fn keep_listening(config: DatabaseConfig, channels: Vec<String>, sender: m
 enum Lost {
     #[error("{}", describe(.0))]
     Driver(#[from] tokio_postgres::Error),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     #[error("it was closed")]
     Closed,
+    #[error("its server only reads, and would not report what others store")]
+    ReadOnly,
     #[error("it does not answer")]
     Silent,
 }
@@ -101,7 +105,8 @@ async fn listen_once(
     sender: &mpsc::Sender<NotificationEvent>,
     listened: &mut bool,
 ) -> Result<(), Lost> {
-    let (client, mut connection) = config.address().connect().await?;
+    let address = config.address();
+    let Opened { client, wire: mut connection, .. } = address.connect().await?;
     let mut messages = stream::poll_fn(move |context| connection.poll_message(context));
     let listening: String = channels.iter().map(|channel| format!("LISTEN {};", quote(channel))).collect();
     let (given, mut received) = mpsc::channel(1);
@@ -113,8 +118,12 @@ async fn listen_once(
         }
         loop {
             tokio::time::sleep(PULSE).await;
-            match tokio::time::timeout(PULSE_LIMIT, client.simple_query("")).await {
-                Ok(answer) => drop(answer?),
+            match tokio::time::timeout(PULSE_LIMIT, client.simple_query(SHOW_READ_ONLY)).await {
+                Ok(answer) => {
+                    if only_reads(&answer?) && address.must_write() {
+                        return Err(Lost::ReadOnly);
+                    }
+                }
                 Err(_elapsed) => return Err::<(), Lost>(Lost::Silent),
             }
         }

@@ -1,12 +1,14 @@
 //! Tables that are partitioned by time: a partition for each month or day, created ahead and dropped when it is too
 //! old, and one for all other times, so that every row can be stored.
 
+use casement_domain::StoreError;
 use diesel::pg::Pg;
 use diesel::prelude::*;
-use diesel::sql_types::{Integer, Text, Timestamptz};
+use diesel::sql_types::{BigInt, Bool, Text, Timestamptz};
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
 use time::{Date, Duration, Month, OffsetDateTime, UtcOffset};
 
+use crate::database::Database;
 use crate::error::CallError;
 
 /// The time that one partition spans.
@@ -18,6 +20,10 @@ pub(crate) enum Span {
 
 /// The number of partitions that are created ahead, including the current one.
 const AHEAD: u32 = 3;
+/// The number of rows that one statement deletes, so that it ends soon and holds few locks.
+pub(crate) const DELETED_AT_ONCE: u32 = 5000;
+/// The maximum number of such statements in one run, so that a run ends. The next one goes on.
+const MAX_DELETIONS: u32 = 1000;
 
 /// A table that is partitioned by its column `at`. The names of the partitions begin with that of the table; `…_other`
 /// takes all other times.
@@ -55,8 +61,8 @@ impl Span {
 }
 
 impl Partitioned {
-    /// Creates the partitions for rows from `now` on, and drops those that ended before `oldest`. Runs in the caller's
-    /// transaction. Fails if another transaction locks the table.
+    /// Creates the partitions for rows from `now` on, and drops those that ended before `oldest`;
+    /// [`forget`](Self::forget) deletes the other rows of that time. Runs in the caller's transaction. Fails if another transaction locks the table.
     pub(crate) async fn tidy(
         self,
         connection: &mut AsyncPgConnection,
@@ -92,12 +98,7 @@ impl Partitioned {
             |date: Date| format!("{:04}-{:02}-{:02}T00:00:00Z", date.year(), u8::from(date.month()), date.day());
         let (table, name, from, to) = (self.table, self.name(first), midnight(first), midnight(next));
         // Several nodes may do this at once, and `…_other` may already have rows of that time.
-        let there: Option<Exists> = diesel::sql_query("SELECT 1 AS one FROM pg_class WHERE relname = $1")
-            .bind::<Text, _>(&name)
-            .get_result(connection)
-            .await
-            .optional()?;
-        if there.is_some() {
+        if exists(connection, &name).await? {
             return Ok(());
         }
         for sql in [
@@ -118,7 +119,46 @@ impl Partitioned {
         Ok(())
     }
 
-    /// Drops the partitions that ended before `oldest`, and deletes the rows of that time from `…_other`.
+    /// Deletes the rows from before `oldest` that dropping partitions leaves: those in `…_other` and, if partitions are
+    /// months, those in the partition that has later rows too. Each statement is a transaction of its own.
+    pub(crate) async fn forget(
+        self,
+        database: &Database,
+        operation: &'static str,
+        oldest: OffsetDateTime,
+    ) -> Result<(), StoreError> {
+        for _ in 0..MAX_DELETIONS {
+            let work = async |connection: &mut AsyncPgConnection| self.delete_before(connection, oldest).await;
+            if database.call(operation, work).await? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes some rows from before `oldest`; returns their number.
+    async fn delete_before(
+        self,
+        connection: &mut AsyncPgConnection,
+        oldest: OffsetDateTime,
+    ) -> Result<usize, CallError> {
+        let other = format!("{}_other", self.table);
+        let mixed = Some(self.name(self.span.first(oldest))).filter(|_| self.span == Span::Month);
+        let mut deleted = 0;
+        for name in mixed.into_iter().chain([other]) {
+            if !exists(connection, &name).await? {
+                continue;
+            }
+            let some = format!(
+                "DELETE FROM {name} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {name} WHERE at < $1 ORDER BY at LIMIT $2))"
+            );
+            let some = diesel::sql_query(some).bind::<Timestamptz, _>(oldest);
+            deleted += some.bind::<BigInt, _>(i64::from(DELETED_AT_ONCE)).execute(connection).await?;
+        }
+        Ok(deleted)
+    }
+
+    /// Drops the partitions that ended before `oldest`.
     async fn drop_before(self, connection: &mut AsyncPgConnection, oldest: OffsetDateTime) -> Result<(), CallError> {
         let (table, pattern) = (self.table, self.span.pattern());
         let old: Vec<Named> = diesel::sql_query(format!(
@@ -131,20 +171,21 @@ impl Partitioned {
         for Named { relname } in old {
             diesel::sql_query(format!("DROP TABLE {relname}")).execute(connection).await?;
         }
-        diesel::sql_query(format!("DELETE FROM {table}_other WHERE at < $1"))
-            .bind::<Timestamptz, _>(oldest)
-            .execute(connection)
-            .await?;
         Ok(())
     }
 }
 
+/// Whether there is a table of this name in the schema that connections use.
+async fn exists(connection: &mut AsyncPgConnection, name: &str) -> Result<bool, CallError> {
+    let there = diesel::sql_query("SELECT to_regclass($1) IS NOT NULL AS is_there").bind::<Text, _>(name);
+    Ok(there.get_result::<Existence>(connection).await?.is_there)
+}
+
 #[derive(Debug, QueryableByName)]
 #[diesel(check_for_backend(Pg))]
-struct Exists {
-    #[diesel(sql_type = Integer)]
-    #[expect(dead_code, reason = "that there is a row is all that counts")]
-    one: i32,
+struct Existence {
+    #[diesel(sql_type = Bool)]
+    is_there: bool,
 }
 
 #[derive(Debug, QueryableByName)]

@@ -12,7 +12,8 @@ use diesel_async::AsyncPgConnection;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::OnceCell;
 
-use crate::connect::{Address, bad_connection, describe};
+use crate::connect::{Address, Opened, bad_connection, describe};
+use crate::refusals::Refusals;
 
 thread_local! {
     static OF_THIS_THREAD: RefCell<HashMap<u64, Slot>> = RefCell::default();
@@ -25,6 +26,8 @@ pub(crate) type Slot = Arc<OnceCell<PipelinedConnection>>;
 /// sending.
 pub(crate) struct PipelinedConnection {
     connection: AsyncPgConnection,
+    refusals: Refusals,
+    generation: u64,
     ended: Arc<AtomicBool>,
 }
 
@@ -38,13 +41,13 @@ impl PipelinedConnections {
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The slot of this thread, if its runtime is single-threaded.
-    pub(crate) fn here(self) -> Option<Slot> {
+    /// The slot of this thread for connections of this generation, if its runtime is single-threaded.
+    pub(crate) fn here(self, generation: u64) -> Option<Slot> {
         let alone = Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::CurrentThread);
         alone.then(|| {
             OF_THIS_THREAD.with_borrow_mut(|all| {
                 let slot = all.entry(self.0).or_default();
-                if slot.get().is_some_and(PipelinedConnection::has_ended) {
+                if slot.get().is_some_and(|open| open.has_ended() || open.generation != generation) {
                     *slot = Slot::default();
                 }
                 Arc::clone(slot)
@@ -59,9 +62,9 @@ impl PipelinedConnections {
 }
 
 impl PipelinedConnection {
-    /// Opens a connection, whose socket is driven by the current runtime.
-    pub(crate) async fn open(address: &Address) -> Result<Self, ConnectionError> {
-        let (client, wire) = address.connect().await.map_err(|error| bad_connection(&error))?;
+    /// Opens a connection of this generation, whose socket is driven by the current runtime.
+    pub(crate) async fn open(address: &Address, generation: u64) -> Result<Self, ConnectionError> {
+        let Opened { client, wire, refusals } = address.connect().await.map_err(|error| bad_connection(&error))?;
         let ended = Arc::<AtomicBool>::default();
         let end = Arc::clone(&ended);
         tokio::spawn(async move {
@@ -70,11 +73,20 @@ impl PipelinedConnection {
             }
             end.store(true, Ordering::Relaxed);
         });
-        Ok(Self { connection: AsyncPgConnection::try_from(client).await?, ended })
+        Ok(Self { connection: AsyncPgConnection::try_from(client).await?, refusals, generation, ended })
     }
 
     pub(crate) fn connection(&self) -> &AsyncPgConnection {
         &self.connection
+    }
+
+    /// What the server refuses on this connection.
+    pub(crate) fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
     }
 
     fn has_ended(&self) -> bool {

@@ -442,6 +442,24 @@ impl SessionRepository for PgSessions {
         };
         self.database.call("session.note_activity", work).await
     }
+
+    async fn forget(&self, before: OffsetDateTime, max: u32) -> Result<usize, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            // Replays and telemetry have retentions of their own, and are read by their session.
+            let statement = diesel::sql_query(
+                "DELETE FROM sessions WHERE id IN (
+                     SELECT id FROM sessions s WHERE state = 'ended' AND ended_at < $1
+                         AND NOT EXISTS (SELECT 1 FROM browsers WHERE session_id = s.id)
+                         AND NOT EXISTS (SELECT 1 FROM replays WHERE session_id = s.id)
+                         AND NOT EXISTS (SELECT 1 FROM telemetry_counts WHERE session_id = s.id)
+                         AND NOT EXISTS (SELECT 1 FROM telemetry_exports WHERE session_id = s.id)
+                     ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED)",
+            );
+            let statement = statement.bind::<sql_types::Timestamptz, _>(before);
+            Ok(statement.bind::<sql_types::BigInt, _>(i64::from(max)).execute(connection).await?)
+        };
+        self.database.call("session.forget", work).await
+    }
 }
 
 type Rows<'a> = sessions::BoxedQuery<'a, diesel::pg::Pg>;

@@ -274,7 +274,8 @@ impl TelemetryStore for PgTelemetry {
             .await?;
             Ok(())
         };
-        self.database.transaction("telemetry.tidy", work).await
+        self.database.transaction("telemetry.tidy", work).await?;
+        EVENTS.forget(&self.database, "telemetry.forget", oldest).await
     }
 }
 

@@ -5,7 +5,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Opens a file of mode 0600 for writing; creates it if it is missing. Does not follow symbolic links.
+/// Opens a file of mode 0600 for writing; creates it if it is missing. Does not follow symbolic links, and does not wait
+/// for the reader of a pipe.
 ///
 /// # Errors
 /// If the file cannot be opened or created.
@@ -15,7 +16,7 @@ pub fn open(path: &Path, truncate: bool) -> io::Result<File> {
         .create(true)
         .truncate(truncate)
         .mode(0o600)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .custom_flags((rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed())
         .open(path)
 }
 

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use url::Url;
 
-use crate::jobs::{AppJobs, AwaitedCalls};
+use crate::jobs::{AppJobs, AwaitedCalls, MaxAges};
 use crate::settings::AppSettings;
 use crate::store::Store;
 use crate::system::System;
@@ -117,6 +117,10 @@ impl Apps {
             change_feed: notifier,
             wakers: Arc::new(AppWakers::default()),
             ready: settings.app_ready,
+            ages: MaxAges {
+                lines: time::Duration::days(settings.app_log_days.into()),
+                invocations: time::Duration::days(settings.invocation_days.into()),
+            },
             awaited: AwaitedCalls::default(),
             stop,
         };

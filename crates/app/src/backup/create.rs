@@ -23,7 +23,7 @@ use crate::blob_store;
 use crate::data_dir::{self, MASTER_KEY};
 use crate::serve::no_core_dumps;
 use crate::settings::{BackupSettings, Store as StoreSettings};
-use crate::store::{CLUSTER, Store};
+use crate::store::{CLUSTER, Store, ensure_named};
 
 /// The maximum number of snapshots. Each further one needs a blob that was deleted since the one before.
 const MAX_SNAPSHOTS: u32 = 5;
@@ -65,7 +65,7 @@ fn programs(store: &StoreSettings, data_dir: &Path) -> anyhow::Result<DumpProgra
         return Ok(DumpPrograms::newest()?);
     }
     let cluster = data_dir.join(CLUSTER);
-    ensure!(cluster.is_dir(), "{} has no database: no casement serve was ever started on it", data_dir.display());
+    ensure_named(store)?;
     Ok(DumpPrograms::of_cluster(&cluster)?)
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
 
 /// The end of the name of an incomplete backup.
 const UNFINISHED: &str = ".unfinished";
@@ -45,16 +45,23 @@ impl Target {
         let path = &self.unfinished;
         let cannot = || format!("cannot create {}", path.display());
         if path.symlink_metadata().is_ok() {
-            let left = File::open(path).with_context(cannot)?;
+            let left = open_folder(path).with_context(cannot)?;
             let locked = rustix::fs::flock(&left, FlockOperation::NonBlockingLockExclusive);
             ensure!(locked.is_ok(), "another command writes a backup to {}", path.display());
             fs::remove_dir_all(path).with_context(cannot)?;
         }
         DirBuilder::new().mode(0o700).create(path).with_context(cannot)?;
-        let lock = File::open(path).with_context(cannot)?;
+        let lock = open_folder(path).with_context(cannot)?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).with_context(cannot)?;
         Ok(NewFolder { target: self, lock, complete: false })
     }
+}
+
+/// Opens a folder, without following a link. Others may write to its parent, so anything may be there: opening a pipe
+/// would not return.
+fn open_folder(path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
 fn ensure_empty(path: &Path) -> anyhow::Result<()> {
@@ -140,6 +147,23 @@ mod tests {
         let finished = folder.finish()?;
         assert_eq!(fs::read_dir(finished)?.count(), 1);
         assert_eq!(fs::read_dir(place.root.path())?.count(), 2);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_no_folder_and_in_the_way_is_refused_and_stays() -> anyhow::Result<()> {
+        let place = Place::new();
+        let [way, elsewhere] = ["backup.unfinished", "elsewhere"].map(|name| place.root.path().join(name));
+        rustix::fs::mknodat(rustix::fs::CWD, &way, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+        assert!(place.target("backup")?.create().is_err(), "a pipe");
+        fs::remove_file(&way)?;
+        fs::create_dir(&elsewhere)?;
+        std::os::unix::fs::symlink(&elsewhere, &way)?;
+        assert!(place.target("backup")?.create().is_err(), "a link");
+        fs::remove_file(&way)?;
+        fs::write(&way, "")?;
+        assert!(place.target("backup")?.create().is_err(), "a file");
+        assert!(way.is_file() && elsewhere.is_dir());
         Ok(())
     }
 

@@ -1,7 +1,6 @@
 //! The manifest of a backup: what made it, and its parts with their checksums.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use semver::Version;
 use serde::{Deserialize, Serialize};
 use time::format_description::well_known::Rfc3339;
 
+use super::part::open_file;
 use super::{BLOBS, DUMP, MANIFEST};
 use crate::system::System;
 
@@ -95,7 +95,7 @@ impl Manifest {
     /// If there is none, or it is damaged, or of a later version than this program.
     pub(super) fn read(folder: &Path) -> anyhow::Result<(Self, Vec<u8>)> {
         let path = folder.join(MANIFEST);
-        let file = File::open(&path).with_context(|| format!("{} is no backup: {MANIFEST}", folder.display()))?;
+        let file = open_file(folder, MANIFEST).with_context(|| format!("{} is no backup", folder.display()))?;
         let mut text = Vec::new();
         file.take(MAX_BYTES + 1).read_to_end(&mut text).with_context(|| format!("cannot read {}", path.display()))?;
         ensure!(text.len() as u64 <= MAX_BYTES, "{} is longer than {MAX_BYTES} bytes", path.display());

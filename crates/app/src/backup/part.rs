@@ -1,7 +1,7 @@
 //! Writes and reads the parts of a backup, with their checksums.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Seek as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::pin::Pin;
@@ -20,6 +20,8 @@ use super::progress::Progress;
 
 /// The size of one read or write, in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
+/// The name of a copy until it has none.
+const COPY: &str = "part.copy";
 
 fn hex(digest: impl AsRef<[u8]>) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -131,6 +133,24 @@ pub(super) fn content(folder: &Path, part: &Part) -> anyhow::Result<ByteStream> 
     Ok(stream::try_unfold(reader, PartReader::next).boxed())
 }
 
+/// Returns a copy of a part that nobody else can change, once its size and its checksum are known to be right. The copy
+/// is written to `place` and has no name there, so it is gone when it is closed.
+pub(super) async fn checked_copy(folder: &Path, part: &Part, place: &Path) -> anyhow::Result<File> {
+    let path = place.join(COPY);
+    let cannot = || format!("cannot write {}", path.display());
+    let copy = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+    let mut copy = tokio::fs::File::from_std(copy.with_context(cannot)?);
+    std::fs::remove_file(&path).with_context(cannot)?;
+    let mut content = content(folder, part)?;
+    while let Some(chunk) = content.try_next().await? {
+        copy.write_all(&chunk).await.with_context(cannot)?;
+    }
+    copy.flush().await.with_context(cannot)?;
+    let mut copy = copy.into_std().await;
+    copy.rewind().with_context(cannot)?;
+    Ok(copy)
+}
+
 /// Checks the size and the checksum of a part.
 pub(super) async fn verify(folder: &Path, part: &Part, progress: &mut Progress) -> anyhow::Result<()> {
     let mut content = content(folder, part)?;
@@ -164,6 +184,21 @@ mod tests {
             let verified = verify(folder.path(), &part, &mut Progress::new("test")).await;
             assert_eq!(verified.is_ok(), is_right, "{content}");
         }
+    }
+
+    /// Whoever can write to a backup can change a file after it was checked, in place or by its name.
+    #[tokio::test]
+    async fn what_was_checked_is_what_is_used() {
+        let (folder, place) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let part = written(folder.path(), b"content").await;
+        let path = folder.path().join("blobs/a/b");
+        let copy = checked_copy(folder.path(), &part, place.path()).await.expect("it is right");
+        fs::write(&path, "CONTENT").expect("written");
+        fs::rename(&path, folder.path().join("blobs/a/c")).expect("renamed");
+        assert_eq!(io::read_to_string(copy).expect("the copy"), "content");
+        fs::write(&path, "CONTENT").expect("written");
+        assert!(checked_copy(folder.path(), &part, place.path()).await.is_err(), "it was changed after it was written");
+        assert_eq!(fs::read_dir(place.path()).expect("a folder").count(), 0);
     }
 
     #[tokio::test]

@@ -11,14 +11,14 @@ use casement_blobs::Blobs;
 use casement_domain::DatabaseId;
 use casement_postgres::{
     Cluster, ClusterConfig, Database as Connections, DatabaseConfig, DumpPrograms, PgBlobStore, database_is_empty,
-    migrate,
+    ensure_suitable, migrate,
 };
 
 use super::manifest::Manifest;
-use super::part::{content, open_file, verify};
+use super::part::{checked_copy, content, open_file, verify};
 use super::progress::{Progress, print};
 use super::secret_files::{MAX_SEALED_BYTES, SecretFiles};
-use super::{DUMP, SECRETS, passphrase, size, until_interrupted};
+use super::{SECRETS, passphrase, size, until_interrupted};
 use crate::blob_store;
 use crate::data_dir::{self, DataDir, MASTER_KEY};
 use crate::serve::no_core_dumps;
@@ -94,6 +94,7 @@ impl Database {
     /// Returns the database of this URL, which must be empty.
     async fn elsewhere(url: &str) -> anyhow::Result<Self> {
         let config = DatabaseConfig::parse(url).context("the database URL")?;
+        ensure_suitable(&config).await?;
         ensure!(database_is_empty(&config).await?, "the database has tables already: a backup needs an empty one");
         Ok(Self { config, programs: DumpPrograms::newest()?, private: None })
     }
@@ -155,7 +156,9 @@ impl Backup {
             let blobs = blob_store::open(&self.blob_settings, data_dir.path())?;
             self.restore_blobs(&blobs).await?;
             print("restoring the database");
-            database.programs.restore(&database.config, open_file(&self.folder, DUMP)?).await?;
+            // A dump is a program: it is copied before it is run, because others may write to the backup's folder.
+            let dump = checked_copy(&self.folder, self.manifest.dump()?, data_dir.path()).await?;
+            database.programs.restore(&database.config, dump).await?;
             let migrations = migrate(&database.config).await.context("cannot bring the database schema up to date")?;
             record(&blobs, &database.config).await?;
             Ok(migrations)

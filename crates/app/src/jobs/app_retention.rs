@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use super::Job;
 use crate::system::System;
 
-const LINES_MAX_AGE: time::Duration = time::Duration::days(30);
 /// The maximum number of builds and invocations whose lines one statement deletes.
 const LINES_BATCH: u32 = 100;
 
@@ -21,6 +20,16 @@ pub(crate) struct AppRetention {
     pub(crate) builder: Arc<dyn Builder>,
     pub(crate) lines: Arc<dyn LineStore>,
     pub(crate) runs: Runs,
+    pub(crate) ages: MaxAges,
+}
+
+/// The times for which records of apps are stored.
+#[derive(Clone, Copy)]
+pub(crate) struct MaxAges {
+    /// From the last line of a log.
+    pub(crate) lines: time::Duration,
+    /// From the end of an invocation.
+    pub(crate) invocations: time::Duration,
 }
 
 #[async_trait]
@@ -38,8 +47,8 @@ impl Job for AppRetention {
         for artifact in self.builds.spent_artifacts(self.builder.stored().await).await? {
             self.builder.discard(&artifact).await;
         }
-        while self.lines.forget(System.now() - LINES_MAX_AGE, LINES_BATCH).await? > 0 {}
-        while self.runs.forget().await? > 0 {}
+        while self.lines.forget(System.now() - self.ages.lines, LINES_BATCH).await? > 0 {}
+        while self.runs.forget(self.ages.invocations).await? > 0 {}
         Ok(())
     }
 }

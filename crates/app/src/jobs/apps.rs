@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::{AppRetention, LateInvocations};
+use super::{AppRetention, LateInvocations, MaxAges};
 use crate::apps::{AppWakers, LogWriter};
 use crate::system::System;
 
@@ -44,6 +44,8 @@ pub(crate) struct AppJobs {
     pub(crate) wakers: Arc<AppWakers>,
     /// The maximum number of deployments with ready processes.
     pub(crate) ready: u32,
+    /// The times for which records of apps are stored.
+    pub(crate) ages: MaxAges,
     /// The calls that this node waits for.
     pub(crate) awaited: AwaitedCalls,
     pub(crate) stop: CancellationToken,
@@ -72,8 +74,8 @@ impl AppJobs {
     pub(crate) fn spawn(self) {
         tokio::spawn(self.clone().build());
         tokio::spawn(self.clone().run());
-        let retention = AppRetention { builds: self.builds, builder: self.builder, lines: self.lines, runs: self.runs };
-        super::spawn(retention, self.stop);
+        let Self { builds, builder, lines, runs, ages, stop, .. } = self;
+        super::spawn(AppRetention { builds, builder, lines, runs, ages }, stop);
     }
 
     /// Ends the calls that run on this node, for a stop that ends sessions too.

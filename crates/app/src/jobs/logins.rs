@@ -222,6 +222,7 @@ impl Job for LoginChecks {
 /// Deletes old login flows.
 pub(crate) struct LoginRetention {
     pub(crate) runner: FlowRunner,
+    pub(crate) retention: time::Duration,
 }
 
 #[async_trait]
@@ -235,7 +236,7 @@ impl Job for LoginRetention {
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
-        Ok(self.runner.forget().await?)
+        Ok(self.runner.forget(self.retention).await?)
     }
 }
 

@@ -23,8 +23,8 @@ use crate::jobs::{
     AppJobs, AuditCompleteness, AuditExportJob, AuditRetention, AuthNotifications, BlobWatch, BrowserCleanup,
     BrowserEvents, ChangeHandler, DiskJob, Drain, ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks,
     LoginFlows, LoginRetention, LostBrowsers, LostNodes, MetricsUpkeep, NodeReturn, PoolFillJob, PoolMetrics,
-    ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup, SpareFilling, StartSlots, TelemetryRetention,
-    TelemetryTakeover, TicketNotifications, UncertainWrites, spawn,
+    ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup, SessionRetention, SpareFilling, StartSlots,
+    TelemetryRetention, TelemetryTakeover, TicketNotifications, UncertainWrites, spawn,
 };
 use crate::proxies;
 use crate::settings::ServeSettings;
@@ -229,6 +229,7 @@ impl Jobs<'_> {
         self.start(AuditRetention { repository: rows.audit.clone(), retention: days(self.settings.audit_days) });
         self.start(AuditCompleteness { trail: self.services.trail.clone() });
         self.start(TelemetryRetention { store: rows.telemetry.clone(), retention: days(self.settings.telemetry_days) });
+        self.start(SessionRetention { sessions: rows.sessions.clone(), retention: days(self.settings.session_days) });
         self.start(TelemetryTakeover { exporter: self.services.destination_exporter.clone() });
         self.start(ReplayCleanup { archive: replays.clone() });
         self.start(ExtensionCleanup { extensions: cases.extensions.clone() });
@@ -241,6 +242,7 @@ impl Jobs<'_> {
         let (own, placement) = (self.infrastructure.own.clone(), self.infrastructure.placement(self.store));
         self.start(LoginFlows::new(own, placement, logins.clone(), auth_changes.clone()));
         self.start(LoginChecks { runner: logins.clone() });
-        self.start(LoginRetention { runner: logins.clone() });
+        let retention = time::Duration::days(self.settings.login_days.into());
+        self.start(LoginRetention { runner: logins.clone(), retention });
     }
 }

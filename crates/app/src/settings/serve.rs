@@ -124,6 +124,13 @@ pub(crate) struct ServeSettings {
     /// The days for which telemetry is stored, also of ended sessions
     #[arg(long, value_name = "N", env = "CASEMENT_TELEMETRY_DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3_650))]
     pub(crate) telemetry_days: u32,
+    /// The days for which ended sessions are stored, with their names and tags; longer while a replay or telemetry of them
+    /// is stored
+    #[arg(long, value_name = "N", env = "CASEMENT_SESSION_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub(crate) session_days: u32,
+    /// The days for which the timeline of an auth connection has a login or a check after its end
+    #[arg(long, value_name = "N", env = "CASEMENT_LOGIN_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3_650))]
+    pub(crate) login_days: u32,
     /// The URLs in telemetry: whole except for a user and a password, or without query and fragment
     #[arg(long, value_name = "WHAT", env = "CASEMENT_TELEMETRY_URLS", value_enum, default_value_t)]
     pub(crate) telemetry_urls: TelemetryUrls,
@@ -363,6 +370,12 @@ pub(crate) struct AppSettings {
     /// The number of most recently invoked deployments for which this node keeps a loaded process
     #[arg(long, value_name = "N", env = "CASEMENT_APP_READY", default_value_t = 8, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub(crate) app_ready: u32,
+    /// The days for which ended invocations are stored
+    #[arg(long, value_name = "N", env = "CASEMENT_INVOCATION_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3_650))]
+    pub(crate) invocation_days: u32,
+    /// The days for which the log of a build or of an invocation is stored after its last line
+    #[arg(long, value_name = "N", env = "CASEMENT_APP_LOG_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3_650))]
+    pub(crate) app_log_days: u32,
 }
 
 /// The environment of builds.

@@ -1,5 +1,9 @@
 //! Tests of the start and the stop of the program, on which the harness relies.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use casement_test_support::program::http::Request;
@@ -133,10 +137,43 @@ fn sessions_that_a_server_left_are_ended_without_one() -> anyhow::Result<()> {
 fn a_data_directory_that_only_its_owner_may_enter_works_with_a_private_database() -> anyhow::Result<()> {
     // As `mktemp -d` makes it.
     let data_dir = tempfile::Builder::new().prefix("casement-closed-").tempdir_in("/tmp")?;
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_casement"));
-    command.args(["keys", "list", "--data-dir"]).arg(data_dir.path()).env("CASEMENT_CONFIG", "/dev/null");
-    let listed = command.output()?;
-    let message = String::from_utf8_lossy(&listed.stderr);
-    assert!(message.contains("there is no organization yet"), "the cluster did not start: {message}");
+    let options = Options { data_dir: Some(data_dir.path().to_owned()), ..Options::default() };
+    Server::start(options)?.get("/browser_pools")?.expect(200)?;
+    Ok(())
+}
+
+/// The names of everything in a folder.
+fn names(folder: &Path) -> anyhow::Result<BTreeSet<OsString>> {
+    Ok(fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<_>>()?)
+}
+
+/// The database of the server that used the directory is elsewhere, and its URL was in the flags of that server.
+#[test]
+fn commands_that_end_read_or_seal_things_create_no_database() -> anyhow::Result<()> {
+    let data_dir = tempfile::Builder::new().prefix("casement-elsewhere-").tempdir_in("/tmp")?;
+    fs::write(data_dir.path().join("node-id"), format!("{}\n", "0".repeat(26)))?;
+    let before = names(data_dir.path())?;
+    let run = |words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_casement"));
+        command.args(words).arg("--data-dir").arg(data_dir.path()).env("CASEMENT_CONFIG", "/dev/null");
+        command.env_remove("CASEMENT_DATABASE_URL").output()
+    };
+    for words in [
+        &["stop", "--end-sessions"][..],
+        &["drain"],
+        &["keys", "list"],
+        &["keys", "revoke", &"0".repeat(26)],
+        &["secrets", "rotate"],
+        &["backup", "/tmp/casement-not-made"],
+    ] {
+        let refused = run(words)?;
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && message.contains("--data-dir"), "{words:?}: {message}");
+        assert_eq!(names(data_dir.path())?, before, "{words:?}");
+    }
+    let refused = run(&["stop", "--end-sessions", "--database-url", "postgresql://nobody@127.0.0.1:1/none"])?;
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(message.contains("can't be reached"), "{message}");
+    assert_eq!(names(data_dir.path())?, before);
     Ok(())
 }

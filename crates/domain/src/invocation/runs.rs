@@ -23,8 +23,6 @@ use crate::store_error::{Replaced, StoreError};
 const BATCH: u32 = 100;
 /// The number of ended invocations that are deleted at once.
 const FORGOTTEN_AT_ONCE: u32 = 200;
-/// The time for which ended invocations are stored.
-const RETENTION: Duration = Duration::days(30);
 
 /// The runs of a node.
 #[derive(Clone)]
@@ -266,12 +264,12 @@ impl Runs {
         end_all(&*self.invocations, &*self.clock, ran_there, |_| InvocationEvent::Lost).await
     }
 
-    /// Deletes some of the invocations that ended long ago; returns their number.
+    /// Deletes some of the invocations that ended longer ago than `retention`; returns their number.
     ///
     /// # Errors
     /// Returns the error of the store; the call may be repeated.
-    pub async fn forget(&self) -> Result<usize, StoreError> {
-        self.invocations.forget(self.clock.now() - RETENTION, FORGOTTEN_AT_ONCE).await
+    pub async fn forget(&self, retention: Duration) -> Result<usize, StoreError> {
+        self.invocations.forget(self.clock.now() - retention, FORGOTTEN_AT_ONCE).await
     }
 
     /// Ends a deployment whose processes failed, with its invocations.

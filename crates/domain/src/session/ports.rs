@@ -135,6 +135,10 @@ pub trait SessionRepository: Send + Sync {
 
     /// Returns which fields of the request that made the session were ignored.
     async fn ignored_fields(&self, id: SessionId) -> Result<Vec<String>, StoreError>;
+
+    /// Deletes up to `max` of the sessions that ended before this time, the oldest first; returns their number. A session
+    /// stays while its browser is not removed, or a replay or telemetry of it is stored.
+    async fn forget(&self, before: OffsetDateTime, max: u32) -> Result<usize, StoreError>;
 }
 
 /// The port to the open connections to this node's sessions.

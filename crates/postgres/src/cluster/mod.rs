@@ -264,7 +264,7 @@ fn resolve(data_dir: &Path) -> Result<PathBuf, ClusterError> {
 /// Locks the data directory against a concurrent start until the result is dropped.
 fn lock(data_dir: &Path) -> Result<OwnedFd, ClusterError> {
     let path = data_dir.with_extension("lock");
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).on("opening", &path)?;
     let deadline = Instant::now() + LOCK_LIMIT;
     while let Err(refused) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -1,4 +1,4 @@
-//! TLS over the driver's sockets.
+//! TLS over the sockets of connections.
 
 use std::io;
 use std::pin::Pin;
@@ -7,13 +7,18 @@ use std::task::{Context, Poll};
 
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_postgres::Socket;
-use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_postgres::tls::{ChannelBinding, TlsConnect};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_util::either::Either;
 
 use super::error::TlsError;
+use crate::refusals::Observed;
+
+/// A socket to the database, of the network or of this machine.
+pub(crate) type Plain = Either<TcpStream, UnixStream>;
 
 /// Makes the handshakes of one connection attempt.
 #[derive(Clone)]
@@ -25,13 +30,10 @@ pub(crate) struct Connector {
     pub(crate) roots: String,
 }
 
-impl MakeTlsConnect<Socket> for Connector {
-    type Stream = Encrypted;
-    type TlsConnect = Handshake;
-    type Error = TlsError;
-
-    fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, TlsError> {
-        Ok(Handshake { connector: self.clone(), host: host.to_owned() })
+impl Connector {
+    /// Returns the handshake with a host.
+    pub(crate) fn handshake(&self, host: &str) -> Handshake {
+        Handshake { connector: self.clone(), host: host.to_owned() }
     }
 }
 
@@ -41,48 +43,49 @@ pub(crate) struct Handshake {
     host: String,
 }
 
-impl TlsConnect<Socket> for Handshake {
+impl TlsConnect<Observed<Plain>> for Handshake {
     type Stream = Encrypted;
     type Error = TlsError;
     type Future = Pin<Box<dyn Future<Output = Result<Encrypted, TlsError>> + Send>>;
 
-    fn connect(self, socket: Socket) -> Self::Future {
+    fn connect(self, socket: Observed<Plain>) -> Self::Future {
         Box::pin(async move {
+            let (socket, refusals) = socket.into_parts();
             let Self { connector: Connector { config, roots }, host } = self;
             let name = ServerName::try_from(host.clone()).map_err(|_| TlsError::BadHost(host.clone()))?;
             let stream = tokio_rustls::TlsConnector::from(config?).connect(name, socket).await;
             let stream = stream.map_err(|error| TlsError::of_handshake(&error, &host, &roots))?;
-            Ok(Encrypted(Box::new(stream)))
+            Ok(Encrypted(Observed::new(Box::new(stream), refusals, 0)))
         })
     }
 }
 
 /// A connection with TLS. Boxed, so that one without TLS does not need its memory.
-pub(crate) struct Encrypted(Box<TlsStream<Socket>>);
+pub(crate) struct Encrypted(Observed<Box<TlsStream<Plain>>>);
 
 impl AsyncRead for Encrypted {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_read(cx, buf)
+        Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Encrypted {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0).poll_write(cx, buf)
+        Pin::new(&mut self.0).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_flush(cx)
+        Pin::new(&mut self.0).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_shutdown(cx)
+        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
 
 impl tokio_postgres::tls::TlsStream for Encrypted {
     fn channel_binding(&self) -> ChannelBinding {
-        let certificates = self.0.get_ref().1.peer_certificates();
+        let certificates = self.0.get_ref().get_ref().1.peer_certificates();
         match certificates.and_then(<[_]>::first).and_then(end_point) {
             Some(hash) => ChannelBinding::tls_server_end_point(hash),
             None => ChannelBinding::none(),

@@ -19,7 +19,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject as _};
 
 pub use error::{BadTls, TlsError};
-pub(crate) use handshake::{Connector, Encrypted};
+pub(crate) use handshake::{Connector, Encrypted, Plain};
 pub(crate) use parameters::Parameters;
 use parameters::{Mode, Roots};
 use trust::{Authorities, Verifier};

@@ -1,12 +1,10 @@
 //! The parameters of a connection string that concern TLS. The driver knows few of them, so they are taken out before
 //! it reads the string.
 
-use std::ops::Range;
 use std::path::PathBuf;
 
-use percent_encoding::percent_decode_str;
-
 use super::error::BadTls;
+use crate::connection_string;
 
 /// What `sslmode` demands, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,8 +85,7 @@ impl Parameters {
     /// # Errors
     /// [`BadTls`] for a value or a parameter that is not supported.
     pub(crate) fn take_from(connection: &str) -> Result<(String, Self), BadTls> {
-        let is_url = connection.starts_with("postgres://") || connection.starts_with("postgresql://");
-        let (rest, taken) = if is_url { split_url(connection) } else { split_pairs(connection) };
+        let (rest, taken) = connection_string::take(connection, is_taken);
         let mut parameters = Self::default();
         for (name, value) in taken {
             parameters.set(&name, &value)?;
@@ -117,73 +114,6 @@ impl Parameters {
 
 fn is_taken(name: &str) -> bool {
     KNOWN.contains(&name) || UNSUPPORTED.contains(&name)
-}
-
-type Taken = Vec<(String, String)>;
-
-/// Splits a URL, with the driver's notion of where its parts begin.
-fn split_url(url: &str) -> (String, Taken) {
-    let after_credentials = url.find('@').map_or(0, |at| at + 1);
-    let Some(at) = url[after_credentials..].find('?').map(|at| after_credentials + at) else {
-        return (url.to_owned(), Vec::new());
-    };
-    let (mut rest, mut taken) = (Vec::new(), Vec::new());
-    for pair in url[at + 1..].split('&') {
-        match decoded(pair).filter(|(name, _)| is_taken(name)) {
-            Some(found) => taken.push(found),
-            None => rest.push(pair),
-        }
-    }
-    let mark = if rest.is_empty() { "" } else { "?" };
-    (format!("{}{mark}{}", &url[..at], rest.join("&")), taken)
-}
-
-fn decoded(pair: &str) -> Option<(String, String)> {
-    let (name, value) = pair.split_once('=')?;
-    let decode = |text| percent_decode_str(text).decode_utf8().ok();
-    Some((decode(name)?.into_owned(), decode(value)?.into_owned()))
-}
-
-/// Splits `key=value` pairs.
-fn split_pairs(text: &str) -> (String, Taken) {
-    let (mut rest, mut taken, mut at) = (String::new(), Vec::new(), 0);
-    while let Some((name, value, range)) = next_pair(text, at) {
-        if is_taken(name) {
-            taken.push((name.to_owned(), value));
-        } else {
-            rest.push_str(&text[range.clone()]);
-            rest.push(' ');
-        }
-        at = range.end;
-    }
-    rest.push_str(&text[at..]);
-    (rest, taken)
-}
-
-/// Reads the next pair: its name, its value without quotes, and where it is.
-fn next_pair(text: &str, from: usize) -> Option<(&str, String, Range<usize>)> {
-    let skip_space = |at: usize| at + text[at..].len() - text[at..].trim_start().len();
-    let start = skip_space(from);
-    let length = text[start..].find(|c: char| c == '=' || c.is_whitespace())?;
-    let sign = skip_space(start + length);
-    let mut at = skip_space(sign + text[sign..].strip_prefix('=').map(|_| 1)?);
-    let is_quoted = text[at..].starts_with('\'');
-    at += usize::from(is_quoted);
-    let (mut value, mut is_closed) = (String::new(), !is_quoted);
-    let mut letters = text[at..].chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => value.extend(letters.next()),
-            '\'' if is_quoted => {
-                is_closed = true;
-                break;
-            }
-            _ if !is_quoted && letter.is_whitespace() => break,
-            _ => value.push(letter),
-        }
-    }
-    let end = text.len() - letters.as_str().len();
-    is_closed.then(|| (&text[start..start + length], value, start..end))
 }
 
 #[cfg(test)]

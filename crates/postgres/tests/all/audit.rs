@@ -192,6 +192,27 @@ async fn months_are_made_ahead_and_dropped_when_they_are_too_old_and_lose_no_rec
 }
 
 #[tokio::test]
+async fn records_of_a_month_that_has_later_ones_are_deleted_when_they_are_too_old() -> TestResult {
+    let world = World::new().await?;
+    let audit = PgAudit::new(world.db.database().clone());
+    let at = |n: u32, at: OffsetDateTime| AuditEntry { at, ..entry(n) };
+    audit.tidy(NOON, NOON - Duration::DAY).await?;
+    let hours = |n: i64| NOON - Duration::hours(n);
+    audit.append(&[at(1, hours(3)), at(2, hours(2)), at(3, hours(1)), at(4, NOON)]).await?;
+    // One more than a statement deletes.
+    world
+        .db
+        .execute(
+            "INSERT INTO audit_records SELECT (jsonb_populate_record(r, jsonb_build_object('id', gen_random_uuid()))).*
+             FROM audit_records r, generate_series(1, 5000) WHERE r.id = (SELECT id FROM audit_records ORDER BY at LIMIT 1)",
+        )
+        .await?;
+    audit.tidy(NOON, hours(2)).await?;
+    assert_eq!(found(&audit, |_| ()).await?, [of(at(4, NOON)), of(at(3, hours(1))), of(at(2, hours(2)))]);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_dump_that_reads_the_records_does_not_make_other_calls_wait() -> TestResult {
     let world = World::new().await?;
     let audit = PgAudit::new(world.db.database().clone());

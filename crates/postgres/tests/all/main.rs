@@ -10,6 +10,7 @@ mod cluster;
 mod credential_providers;
 mod credentials;
 mod database;
+mod database_faults;
 mod dumps;
 mod extensions;
 mod keys;

@@ -156,6 +156,32 @@ async fn sessions_that_ended_do_not_count() -> TestResult {
 }
 
 #[tokio::test]
+async fn sessions_are_deleted_when_their_retention_is_over_and_nothing_of_them_is_stored() -> TestResult {
+    let world = World::new().await?;
+    for n in 1..=5 {
+        let draft = starting(n);
+        assert_eq!(create(&world.sessions, &draft).await?, Created::Yes);
+        if n < 5 {
+            let failed = draft.on(SessionEvent::StartFailed, seconds(n.into()))?;
+            assert_eq!(world.sessions.end(&draft, &failed).await?, Replaced::Yes);
+        }
+    }
+    let counted = "INSERT INTO telemetry_counts (session_id, last_seq, last_at, agent_seq, last_batch)
+        SELECT id, 1, now(), 1, id FROM sessions ORDER BY ended_at LIMIT 1";
+    world.db.execute(counted).await?;
+
+    assert_eq!(world.sessions.forget(seconds(4), 1).await?, 1, "the second one");
+    assert_eq!(world.sessions.forget(seconds(4), 10).await?, 1, "the third one");
+    assert_eq!(world.sessions.forget(seconds(4), 10).await?, 0);
+    for (n, stays) in [(1, true), (2, false), (3, false), (4, true), (5, true)] {
+        assert_eq!(world.sessions.find(testing::session(n).id).await?.is_some(), stays, "{n}");
+    }
+    world.db.execute("DELETE FROM telemetry_counts").await?;
+    assert_eq!(world.sessions.forget(seconds(4), 10).await?, 1, "the first one");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_name_is_taken_whatever_its_case_until_its_session_ends() -> TestResult {
     let world = World::new().await?;
     let first = Session { name: Some(label("Café")?), ..testing::session(1) };

@@ -54,17 +54,18 @@ fn template() -> anyhow::Result<PathBuf> {
     Ok(template)
 }
 
-/// Creates a cluster without an organization: a command beside the server migrates the schema and ends.
+/// Creates a cluster without an organization: a server migrates the schema, and ends because of its master key, before it
+/// stores anything.
 fn create(target: &Path) -> anyhow::Result<()> {
     // The account of the database may not be able to pass through the folder of the build.
     let open = Permissions::from_mode(0o711);
     let root = tempfile::Builder::new().prefix("casement-template-").permissions(open).tempdir_in("/tmp")?;
     let mut command = Command::new(program());
-    command.args(["keys", "list", "--data-dir"]).arg(root.path().join("data")).stdin(Stdio::null());
-    command.env_remove("CASEMENT_DATABASE_URL").env("CASEMENT_CONFIG", "/dev/null");
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(root.path().join("data")).stdin(Stdio::null());
+    command.env_remove("CASEMENT_DATABASE_URL").env("CASEMENT_CONFIG", "/dev/null").env("CASEMENT_MASTER_KEY", "none");
     let output = command.output().context("cannot start the program")?;
     let message = String::from_utf8_lossy(&output.stderr);
-    ensure!(message.contains("there is no organization yet"), "no cluster was created: {message}");
+    ensure!(message.contains("a master key is 32 bytes"), "no cluster was created: {message}");
     copy(&root.path().join("data").join(CLUSTER), target)
 }
 

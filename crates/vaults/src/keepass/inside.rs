@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -59,7 +60,9 @@ fn respond(file: &Path, password: &SecretString, query: &Query) -> Result<Reader
 
 fn open(file: &Path, password: &SecretString) -> Result<Database, ReaderResponse> {
     let unreachable = |error: io::Error| ReaderResponse::NoFile(error.kind().to_string());
-    let file = File::open(file).map_err(unreachable)?;
+    // A pipe in its place would never be open.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(file).map_err(unreachable)?;
     let is_file = file.metadata().map_err(unreachable)?.is_file();
     let mut bytes = Vec::new();
     if !is_file || file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreachable)? as u64 > MAX_BYTES {

@@ -33,8 +33,6 @@ pub use phase::{PageEvent, PageEventRefused, PagePhase, Readings};
 
 /// The maximum number of health checks that start at a time.
 const MAX_HEALTH_CHECKS: u32 = 4;
-/// The time for which ended flows stay in the timeline.
-const RETENTION: Duration = Duration::days(30);
 
 /// Stores pictures of pages that were not understood, for the operator.
 #[cfg_attr(feature = "mocks", mockall::automock)]
@@ -143,12 +141,12 @@ impl FlowRunner {
         Ok(())
     }
 
-    /// Deletes flows that the timeline no longer shows.
+    /// Deletes the flows that ended longer ago than `retention`, which the timeline no longer shows.
     ///
     /// # Errors
     /// Returns the error of the store.
-    pub async fn forget(&self) -> Result<(), StoreError> {
-        self.connections.deps().connections.forget(self.now() - RETENTION).await
+    pub async fn forget(&self, retention: Duration) -> Result<(), StoreError> {
+        self.connections.deps().connections.forget(self.now() - retention).await
     }
 
     /// Takes the next step of a flow. The future must not be dropped before its end, as that of
