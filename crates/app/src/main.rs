@@ -27,6 +27,7 @@ mod keys;
 mod local_waiters;
 mod logins;
 mod manual;
+mod masked_log;
 mod metrics_catalogue;
 mod node_drain;
 mod node_health;
@@ -54,6 +55,7 @@ use casement_http::{declared_openapi as openapi, declared_operations_page as ope
 #[cfg(not(feature = "openapi"))]
 use casement_http::{openapi, operations_page};
 use casement_telemetry::traces::{self, RecordedTraces};
+use masked_log::Masked;
 use settings::{BlobsCommand, Command, CommandLine};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
@@ -187,7 +189,7 @@ where
     W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
 {
     let filter = EnvFilter::try_from_env("CASEMENT_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(writer);
+    let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(Masked(writer));
     // A failed log write must not panic: the default handler writes to standard error again, which panics if that is
     // closed or full.
     lines.log_internal_errors(false).with_filter(filter)

@@ -33,6 +33,7 @@ pub mod ids;
 pub mod invocation;
 pub mod live_view;
 pub mod login_page;
+mod masking;
 pub mod name;
 pub mod network;
 pub mod node;
@@ -71,4 +72,5 @@ pub use ids::{
     NodeRunId, OrganizationId, PoolId, ProcessId, ProfileId, ProfileVersionId, ProjectId, ProxyId, ReplayId, SessionId,
     TelemetryDestinationId, TicketId, UserId,
 };
+pub use masking::mask_secrets;
 pub use store_error::{Replaced, StoreError};

@@ -34,17 +34,18 @@ const COMMANDS: [&str; 4] = ["session", "sessions", "status", "se"];
 const SOCKETS: [&str; 2] = ["/connect", "/connect/webdriver"];
 
 /// Moves the key of a connecting client to `Authorization: Bearer`, and the project to its header. Several different
-/// keys become several headers, which are refused. Basic credentials stay for [`accept_basic`].
+/// keys or projects become several headers, which are refused. Empty segments before and after a key in the path are
+/// skipped. Basic credentials stay for [`accept_basic`].
 pub(crate) fn move_to_headers(request: &mut ServiceRequest) {
     if !is_connecting(request.uri().path()) {
         return;
     }
-    let Moved { uri, mut keys, project } = moved(request.uri());
+    let Moved { uri, mut keys, projects } = moved(request.uri());
     request_uri::replace(request, &uri);
     let headers = request.headers_mut();
     keys.extend(headers.remove(KEY_HEADER).filter_map(|value| value.to_str().map(str::to_owned).ok()));
     keys.into_iter().for_each(|key| add(headers, header::AUTHORIZATION, &format!("Bearer {key}")));
-    project.into_iter().for_each(|project| add(headers, PROJECT_HEADER, &project));
+    projects.into_iter().for_each(|project| add(headers, PROJECT_HEADER, &project));
 }
 
 /// Turns Basic credentials of a connecting client into `Authorization: Bearer`. Called after the check of the request's
@@ -84,17 +85,21 @@ struct Moved {
     /// The path and the query.
     uri: String,
     keys: Vec<String>,
-    project: Option<String>,
+    projects: Vec<String>,
 }
 
 fn moved(uri: &Uri) -> Moved {
-    let (mut keys, mut project) = (Vec::new(), None);
+    let (mut keys, mut projects) = (Vec::new(), Vec::new());
     let mut path = uri.path().to_owned();
-    let first = path.strip_prefix(HUB).map(|rest| rest.split('/').next().unwrap_or_default().to_owned());
-    if let Some(key) = first.filter(|first| !first.is_empty() && !COMMANDS.contains(&first.as_str())) {
-        let rest = path[HUB.len() + key.len()..].trim_start_matches('/');
-        path = format!("{HUB}{rest}");
-        keys.push(decoded(&key).unwrap_or(key));
+    if let Some(below) = path.strip_prefix(HUB) {
+        let below = below.trim_start_matches('/');
+        let (first, rest) = below.split_once('/').unwrap_or((below, ""));
+        if first.is_empty() || COMMANDS.contains(&first) {
+            path = format!("{HUB}{below}");
+        } else {
+            keys.push(decoded(first).unwrap_or_else(|_| first.to_owned()));
+            path = format!("{HUB}{}", rest.trim_start_matches('/'));
+        }
     }
     let mut remaining = Vec::new();
     for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -102,12 +107,12 @@ fn moved(uri: &Uri) -> Moved {
         let value = || decoded(&value.replace('+', " ")).unwrap_or_default();
         match decoded(name).unwrap_or_default() {
             name if KEY_PARAMETERS.contains(&name.as_str()) => keys.push(value()),
-            name if name == PROJECT_PARAMETER => project = Some(value()),
+            name if name == PROJECT_PARAMETER => projects.push(value()),
             _ => remaining.push(pair),
         }
     }
     let uri = if remaining.is_empty() { path } else { format!("{path}?{}", remaining.join("&")) };
-    Moved { uri, keys, project }
+    Moved { uri, keys, projects }
 }
 
 /// Returns the user's name and the password of Basic credentials.
@@ -162,6 +167,7 @@ mod tests {
             ("/connect/json/version/?token=KEY", vec![], "/connect/json/version/"),
             ("/json/version?token=KEY", vec![], "/json/version"),
             ("/wd/hub/KEY/session", vec![], "/wd/hub/session"),
+            ("/wd/hub//KEY///session", vec![], "/wd/hub/session"),
             ("/wd/hub/session", vec![("x-api-key", "KEY".to_owned())], "/wd/hub/session"),
             ("/wd/hub/session", vec![("authorization", basic_header("user:KEY"))], "/wd/hub/session"),
             ("/wd/hub/session/a/url", vec![("authorization", basic_header("KEY:"))], "/wd/hub/session/a/url"),

@@ -13,6 +13,7 @@ use casement_domain::{
     browser::EngineFault,
     credential_provider::ProviderFault,
     field::{FieldCode, FieldError, InvalidInput},
+    mask_secrets,
     session_operation::UpstreamFault,
 };
 use serde::Serialize;
@@ -284,9 +285,14 @@ impl ApiError {
     pub(crate) fn to_body(&self) -> ErrorBody {
         ErrorBody {
             code: self.0.code.as_str(),
-            message: shortened(self.0.message.clone()),
-            details: self.0.details.clone(),
-            inner_error: self.0.inner.clone(),
+            message: shown(&self.0.message),
+            details: self
+                .0
+                .details
+                .iter()
+                .map(|detail| Detail { message: shown(&detail.message), ..*detail })
+                .collect(),
+            inner_error: self.0.inner.as_ref().map(|inner| InnerError { message: shown(&inner.message), ..*inner }),
         }
     }
 
@@ -373,6 +379,11 @@ impl From<&ProviderFault> for InnerCode {
 }
 
 /// Truncates a text to [`MAX_MESSAGE`] characters.
+/// Returns the text for a caller: what a request repeats may hold a key that is in the wrong place.
+fn shown(text: &str) -> String {
+    shortened(mask_secrets(text).into_owned())
+}
+
 fn shortened(text: String) -> String {
     match text.char_indices().nth(MAX_MESSAGE - 1) {
         Some((cut, last)) if cut + last.len_utf8() < text.len() => format!("{}…", &text[..cut]),

@@ -6,6 +6,7 @@ use actix_web::{
     dev::ServiceResponse,
     http::header::{HeaderName, HeaderValue},
 };
+use casement_domain::mask_secrets;
 
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-casement-ignored-fields");
 /// The maximum number of named fields, and of characters of each path.
@@ -26,7 +27,7 @@ impl IgnoredFields {
             return;
         }
         let plain = |letter: char| if letter.is_ascii_alphanumeric() || "_-.$".contains(letter) { letter } else { '?' };
-        self.paths.push(path().chars().take(MAX_PATH_CHARS).map(plain).collect());
+        self.paths.push(mask_secrets(&path()).chars().take(MAX_PATH_CHARS).map(plain).collect());
     }
 
     #[cfg(test)]

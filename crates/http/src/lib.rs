@@ -109,5 +109,5 @@ pub use self::{
     server::{Server, serve},
     state::{CallTracing, Config, Health, Readiness, Services, SessionConnector},
     tls::{CertificateError, ServerCertificate},
-    token::{BadToken, Permission, SessionToken, SessionTokens, redact},
+    token::{BadToken, Permission, SessionToken, SessionTokens},
 };

@@ -13,7 +13,7 @@ use actix_web::{
     middleware::Next,
     web::{Bytes, Data},
 };
-use casement_domain::IdSource;
+use casement_domain::{IdSource, mask_secrets};
 use futures_util::FutureExt as _;
 use metrics::{counter, histogram};
 use tracing::{Instrument as _, Span, field::Empty};
@@ -127,7 +127,8 @@ fn request_span(api: &Api, request: &ServiceRequest, facts: &RequestFacts) -> Sp
         otel.kind = Empty
     );
     if let Some(tracing) = &api.services.tracing {
-        let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let header = |name| text(name).filter(|value| mask_secrets(value) == *value);
         let method = method_label(&facts.method);
         if let Some(trace) = tracing.begin(&span, method, header("traceparent"), header("tracestate")) {
             span.record("trace_id", trace);
@@ -212,7 +213,7 @@ impl RequestFacts {
         Self {
             id: headers.get(&REQUEST_ID).and_then(valid_id).unwrap_or_else(generated),
             method: request.method().clone(),
-            path: request.path().to_owned(),
+            path: mask_secrets(request.path()).into_owned(),
             accepts_gzip: accepts_gzip(headers),
             is_relayed: Hop::is(request.request()),
             started: Instant::now(),
@@ -324,11 +325,12 @@ fn method_label(method: &Method) -> &'static str {
     }
 }
 
+/// Returns the id that a client has given its request, unless it is a secret in the wrong header.
 fn valid_id(value: &HeaderValue) -> Option<String> {
     let text = value.to_str().ok()?;
     let is_valid = (1..=128).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
-    is_valid.then(|| text.to_owned())
+    (is_valid && mask_secrets(text) == text).then(|| text.to_owned())
 }
 
 fn accepts_gzip(headers: &HeaderMap) -> bool {

@@ -108,14 +108,15 @@ fn a_node_that_was_stopped_for_a_minute_ends_what_it_lost() -> anyhow::Result<()
     let began = Instant::now();
     thread::sleep(BEFORE);
     let session = cluster.nodes()[1].headless()?;
-    let owner = cluster.owner(&session)?;
+    let (owner, stranger) = (cluster.owner(&session)?, cluster.strangers(&session)?[0]);
+    let path = format!("/browsers/{}", session.id());
+    let (address, key) = (cluster.nodes()[stranger].address(), cluster.nodes()[stranger].key().to_owned());
+    let screenshot = Request::new("POST", &format!("{path}/computer/screenshot")).bearer(&key).json(&json!({}));
+    // The next call takes the connection that this one leaves open, and so reaches the stopped node.
+    screenshot.send(address)?.expect(200)?;
 
     cluster.cause(Fault::Pause(owner))?;
     let stopped = Instant::now();
-    let path = format!("/browsers/{}", session.id());
-    let stranger = cluster.strangers(&session)?[0];
-    let (address, key) = (cluster.nodes()[stranger].address(), cluster.nodes()[stranger].key().to_owned());
-    let screenshot = Request::new("POST", &format!("{path}/computer/screenshot")).bearer(&key).json(&json!({}));
     let waiting = thread::spawn(move || screenshot.send(address));
     until("its session has ended", LOST_WITHIN, || {
         (cluster.nodes()[stranger].get(&path).ok()?.status == 404).then_some(())

@@ -228,7 +228,7 @@ impl<'a> Place<'a> {
         let made = self.invoke(version, action, &more)?.expect(202)?.json()?;
         let id = made["id"].as_str().context("no id")?;
         until("it has begun", TEST_TIMEOUT, || {
-            lines(self.server, id).ok()?.first().is_some_and(|line| line == "began").then_some(())
+            lines(self.server, id).ok()?.iter().any(|line| line == "began").then_some(())
         })?;
         Ok(id.to_owned())
     }

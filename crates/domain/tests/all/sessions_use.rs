@@ -244,14 +244,14 @@ fn resizes(times: usize) -> World {
 async fn a_watched_display_keeps_its_size_unless_forced() {
     let casement = resizes(0).build();
     casement.activity.watch(&session(1));
-    let viewer = casement.activity.begin_view(session_id(1));
+    let viewer = casement.activity.begin_view(session_id(1), true);
     let error = casement.sessions.update(&scope(), "one", resize(false)).await.expect_err("watched");
     assert!(matches!(error, UpdateSessionError::Watched(id) if id == session_id(1)), "{error:?}");
     drop(viewer);
 
     let casement = resizes(2).build();
     casement.activity.watch(&session(1));
-    let viewer = casement.activity.begin_view(session_id(1));
+    let viewer = casement.activity.begin_view(session_id(1), true);
     casement.sessions.update(&scope(), "one", resize(true)).await.expect("forced");
     drop(viewer);
     casement.sessions.update(&scope(), "one", resize(false)).await.expect("nobody watches any more");
@@ -278,7 +278,7 @@ async fn the_size_that_it_has_already_is_no_change_even_if_watched() {
     world.sessions.expect_change().times(1).returning(|_, _| Ok(Some(Created::Yes)));
     let casement = world.build();
     casement.activity.watch(&session(1));
-    let _viewer = casement.activity.begin_view(session_id(1));
+    let _viewer = casement.activity.begin_view(session_id(1), true);
     let Viewport { width, height, .. } = Viewport::default();
     let same = ViewportRequest { width: Some(width.into()), height: Some(height.into()), refresh_rate: None };
     let update = SessionUpdateRequest { viewport: Some(same), ..SessionUpdateRequest::default() };

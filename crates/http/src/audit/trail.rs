@@ -21,6 +21,7 @@ use casement_domain::{
     ApiKeyId, AuditRecordId, Clock, ProjectId,
     api_key::KeySecret,
     audit::{AuditEntry, AuditService, AuditTrail, AuthStrategy, PreparedRecord, PreparedRecordOutcome},
+    mask_secrets,
 };
 use ipnet::IpNet;
 use time::OffsetDateTime;
@@ -221,7 +222,7 @@ impl Audited {
         let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
         // The `Host` that is checked before the request continues, not `Forwarded`, which clients can forge.
         let host = text(header::HOST).unwrap_or_default();
-        let path = request.path();
+        let path = mask_secrets(request.path());
         let entry = AuditEntry {
             id: AuditRecordId::mint(api.services.ids.as_ref()),
             at: to_microseconds(api.services.clock.now()),
@@ -234,13 +235,13 @@ impl Audited {
             api_key: None,
             project: None,
             client_ip: caller_ip(request.peer_addr(), headers, api).map(|ip| ip.to_string()).unwrap_or_default(),
-            domain: truncate(&host, MAX_HOST_BYTES),
+            domain: truncate(&mask_secrets(&host), MAX_HOST_BYTES),
             method: truncate(request.method().as_str(), MAX_METHOD_BYTES),
-            path: truncate(path, MAX_PATH_BYTES),
+            path: truncate(&path, MAX_PATH_BYTES),
             route: String::new(),
             status: CLIENT_CLOSED,
             duration_ms: 0,
-            user_agent: AuditEntry::user_agent(&text(header::USER_AGENT).unwrap_or_default()),
+            user_agent: AuditEntry::user_agent(&mask_secrets(&text(header::USER_AGENT).unwrap_or_default())),
             request_id: request_id.to_owned(),
             count: 1,
         };

@@ -410,3 +410,51 @@ async fn a_token_is_recorded_under_the_project_of_its_session() {
     assert_eq!((entry.project, entry.client_ip.as_str()), (Some(project_id()), "203.0.113.9"));
     assert!(!entry.path.contains("jwt"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_in_the_wrong_place_is_neither_recorded_nor_repeated() {
+    let key = format!("Authorization: Bearer {}", Key::Organization.text());
+    let secret = Key::Revoked.text();
+    let token = TestApi::start(Ports::default()).token(session_id(1), Permission::Drive);
+    let trail = Trail::default();
+    let mut ports = Ports { trail: trail.clone(), ..Ports::default() };
+    ports.sessions.expect_find_in_project().returning(|_, _, _| Ok(None));
+    ports.sessions.expect_find().returning(|_| Ok(None));
+    let api = TestApi::start(ports);
+    let end = |text: &str| text[text.len() - 20..].to_owned();
+    for (path, misplaced) in [
+        (format!("/browsers/{secret}"), &secret),
+        (format!("/browsers/{token}"), &token),
+        (format!("/browsers/{}", secret.replace('_', "%255F")), &secret),
+        (format!("/connect/{secret}"), &secret),
+        (format!("/wd/hub/session//{secret}/url"), &secret),
+        (format!("/vm/{}/cdp%3Fjwt={token}", session_id(1)), &token),
+        (format!("/login/{}/{}", session_id(1), secret.rsplit('_').next().unwrap_or_default()), &secret),
+    ] {
+        let headers = [key.clone(), format!("User-Agent: a/{misplaced}"), format!("X-Request-Id: {misplaced}")];
+
+        let reply = api.request("DELETE", &path, &headers.each_ref().map(String::as_str), "").await;
+
+        assert!(reply.status >= 400 && !reply.to_string().contains(&end(misplaced)), "{path}: {reply}");
+        assert!(reply.header("x-request-id").is_some_and(|id| !id.contains(&end(misplaced))), "{path}");
+    }
+    let mut entries = trail.entries().await;
+    while entries.len() < 3 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        entries = trail.entries().await;
+    }
+    for (_, entry) in entries {
+        let (shown, parts) = (format!("{entry:?}"), [end(&secret), end(&token)]);
+        assert!(!parts.iter().any(|part| shown.contains(part)), "{shown}");
+        assert!(entry.user_agent.contains('…') && entry.path.contains('…'), "{shown}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_project_of_a_connecting_client_is_given_once() {
+    let key = format!("X-Api-Key: {}", Key::Organization.text());
+    let (one, other) = (project_id(), other_project());
+    let path = format!("/json/version?project={one}&project={other}");
+    let reply = TestApi::start(Ports::default()).request("GET", &path, &[&key], "").await;
+    assert_eq!((reply.status, reply.code()), (400, "bad_request".to_owned()), "{reply}");
+}

@@ -32,7 +32,10 @@ fn startable() -> Ports {
 
 /// Returns the JSON of a reply without its tokens.
 fn without_tokens(text: &str) -> String {
-    casement_http::redact(text)
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let parts: Vec<&str> = text.split("jwt=").map(|part| part.trim_start_matches(is_part)).collect();
+    let start = text.find("jwt=").map_or(text, |at| &text[..at]);
+    format!("{start}{}", parts[1..].iter().map(|part| format!("jwt=…{part}")).collect::<String>())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -380,7 +383,7 @@ async fn the_size_is_not_changed_under_a_viewer_unless_forced() {
     ports.engine.expect_set_viewport().times(1).returning(|_, _| Ok(()));
     let api = TestApi::start(ports);
     api.sessions.activity().watch(&session(1));
-    let _watching = api.sessions.activity().begin_view(session_id(1));
+    let _watching = api.sessions.activity().begin_view(session_id(1), true);
     let path = format!("/browsers/{}", session_id(1));
     let reply = api.patch(&path, json!({ "viewport": { "width": 800, "height": 600 } })).await;
     assert_eq!((reply.status, &*reply.code()), (409, "invalid_state"));
