@@ -162,11 +162,20 @@ impl SessionOperations {
     /// [`OperationError::NotSupported`] if the engine lacks the capability; nothing was done.
     /// [`OperationError::Missing`] if the session has ended or has no browser.
     pub fn begin(&self, session: &Session, capability: Capability) -> Result<ActiveOperation, OperationError> {
-        self.check(session, capability)?;
-        let missing = || OperationError::Missing(format!("browser session {} not found", session.id));
-        let browser = session.browser.filter(|_| session.is_active()).ok_or_else(missing)?;
-        let guard = self.activity.begin(session.id).ok_or_else(missing)?;
+        let browser = self.observe(session, capability)?;
+        let guard = self.activity.begin(session.id).ok_or_else(|| missing(session))?;
         Ok(ActiveOperation { session: session.id, browser, viewport: session.shape.viewport, guard })
+    }
+
+    /// Returns the browser of an active session for an operation that only reads what belongs to the session, for which the
+    /// engine needs `capability`. It does not count as activity.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn observe(&self, session: &Session, capability: Capability) -> Result<BrowserId, OperationError> {
+        self.check(session, capability)?;
+        let browser = session.browser.filter(|_| session.is_active());
+        browser.ok_or_else(|| missing(session))
     }
 
     /// Checks that the engine of a session's browser has a capability.
@@ -176,6 +185,10 @@ impl SessionOperations {
     pub fn check(&self, session: &Session, capability: Capability) -> Result<(), EngineRefused> {
         check(&*self.engines, &session.shape.engine, capability)
     }
+}
+
+fn missing(session: &Session) -> OperationError {
+    OperationError::Missing(format!("browser session {} not found", session.id))
 }
 
 impl From<EngineRefused> for OperationError {

@@ -76,7 +76,8 @@ impl ConnectionContext {
         let browser = session.browser.ok_or_else(|| ApiError::internal("an active session without a browser"))?;
         let activity = request.services().sessions.activity();
         let is_view = matches!(kind, Some(Kind::LiveView { .. }));
-        let activity = if is_view { activity.begin_view(session.id) } else { activity.begin(session.id) };
+        let may_act = request.permission() != Permission::View;
+        let activity = if is_view { activity.begin_view(session.id, may_act) } else { activity.begin(session.id) };
         let activity = activity.ok_or_else(|| NotFound::new("browser session", session.id.to_string()))?;
         let urls = Urls::new(&request.api().public_url, &request.services().tokens, session);
         let connection = kind.map(|kind| Connection::new(request.services(), session.id, kind));

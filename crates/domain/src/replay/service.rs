@@ -107,7 +107,7 @@ impl Replays {
         Ok(started?)
     }
 
-    /// Returns all recordings of a session, oldest first.
+    /// Returns all recordings of a session, oldest first. It does not count as activity.
     ///
     /// # Errors
     /// See [`ReplayMachine::list`]; the error of the store.
@@ -115,8 +115,8 @@ impl Replays {
         if !session.is_active() {
             return Ok(self.stored.rows().of_session(session.id).await?);
         }
-        let entered = self.operations.begin(session, Capability::Replays)?;
-        Ok(self.machine.list(entered.browser).await?)
+        let browser = self.operations.observe(session, Capability::Replays)?;
+        Ok(self.machine.list(browser).await?)
     }
 
     /// Stops a recording. Does nothing if it has ended.
@@ -137,7 +137,7 @@ impl Replays {
         Ok(all.into_iter().find(|replay| replay.id == id).ok_or_else(|| missing(&id.to_string()))?)
     }
 
-    /// Returns the video of an ended recording, or a part of it. The saved part of a failed recording is returned only
+    /// Returns the video of an ended recording, or a part of it. It does not count as activity. The saved part of a failed recording is returned only
     /// if `also_failed` is set.
     ///
     /// # Errors
@@ -163,9 +163,8 @@ impl Replays {
             None => (0, replay.size_bytes),
         };
         let bytes = if session.is_active() {
-            let entered = self.operations.begin(session, Capability::Replays)?;
-            let bytes = self.machine.read(entered.browser, replay.id, offset, length).await?;
-            entered.during(bytes)
+            let browser = self.operations.observe(session, Capability::Replays)?;
+            self.machine.read(browser, replay.id, offset, length).await?
         } else {
             self.stored.read(session.id, &replay, offset, length).await?
         };

@@ -116,35 +116,38 @@ impl Activity {
     /// Marks the session as in use until the guard is dropped. If the session is not watched, because it runs on
     /// another node or has ended, the guard does nothing. Returns `None` if the session was taken back.
     pub fn begin(&self, session: SessionId) -> Option<ActivityGuard> {
-        self.start(session, false)
+        self.start(session, Opened { view: false, counts: true })
     }
 
-    /// Like [`begin`](Self::begin), for a live view.
-    pub fn begin_view(&self, session: SessionId) -> Option<ActivityGuard> {
-        self.start(session, true)
+    /// Like [`begin`](Self::begin), for a live view. One that may only watch does not count as use.
+    pub fn begin_view(&self, session: SessionId, may_act: bool) -> Option<ActivityGuard> {
+        self.start(session, Opened { view: true, counts: may_act })
     }
 
-    fn start(&self, session: SessionId, view: bool) -> Option<ActivityGuard> {
+    fn start(&self, session: SessionId, opened: Opened) -> Option<ActivityGuard> {
         let now = self.monotonic.monotonic_now();
         let mut guard = self.all();
         let all = &mut *guard;
         let counted = match all.watched.get_mut(&session) {
             Some(entry) if entry.used == Use::TakenBack => return None,
             Some(entry) => {
-                entry.used = Use::Used;
-                entry.open += 1;
-                entry.viewers += u32::from(view);
-                entry.last = now;
+                entry.viewers += u32::from(opened.view);
+                if opened.counts {
+                    entry.used = Use::Used;
+                    entry.open += 1;
+                    entry.last = now;
+                }
                 Some(session)
             }
             None if all.taken_back.contains(&session) => return None,
+            None if !opened.counts => None,
             None => {
                 remember(&mut all.early, session, MAX_EARLY_SESSIONS);
                 None
             }
         };
         drop(guard);
-        Some(ActivityGuard { activity: self.clone(), counted, view })
+        Some(ActivityGuard { activity: self.clone(), counted, opened })
     }
 
     /// Returns whether a live view of the session is open.
@@ -221,7 +224,16 @@ pub struct ActivityGuard {
     activity: Activity,
     /// The watched session; `None` if the session was not watched, so that nothing was counted.
     counted: Option<SessionId>,
+    opened: Opened,
+}
+
+/// What holds a guard.
+#[derive(Clone, Copy)]
+struct Opened {
+    /// Whether it is a live view.
     view: bool,
+    /// Whether it counts as use.
+    counts: bool,
 }
 
 impl Drop for ActivityGuard {
@@ -229,9 +241,11 @@ impl Drop for ActivityGuard {
         let Some(session) = self.counted else { return };
         let now = self.activity.monotonic.monotonic_now();
         if let Some(entry) = self.activity.all().watched.get_mut(&session) {
-            entry.open = entry.open.saturating_sub(1);
-            entry.viewers = entry.viewers.saturating_sub(u32::from(self.view));
-            entry.last = now;
+            entry.viewers = entry.viewers.saturating_sub(u32::from(self.opened.view));
+            if self.opened.counts {
+                entry.open = entry.open.saturating_sub(1);
+                entry.last = now;
+            }
         }
     }
 }

@@ -64,6 +64,22 @@ impl Headers {
         Ok(self)
     }
 
+    /// Checks that the edits give or remove every header. A caller who may change the endpoint but does not know the values
+    /// could otherwise have them sent to another server.
+    ///
+    /// # Errors
+    /// `required` with the names that are missing.
+    pub(super) fn check_all_given(&self, edits: &HeaderEdits) -> Result<(), InvalidValue> {
+        let given: BTreeSet<String> = edits.0.keys().filter_map(|name| canonical_name(name).ok()).collect();
+        let kept: Vec<&str> = self.0.keys().filter(|name| !given.contains(*name)).map(String::as_str).collect();
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let rule =
+            format!("must give the values of {} again for another endpoint, or null to remove them", kept.join(", "));
+        Err(InvalidValue::new(FieldCode::Required, rule))
+    }
+
     /// Returns the canonical names, in order.
     pub(super) fn names(&self) -> Vec<String> {
         self.0.keys().cloned().collect()

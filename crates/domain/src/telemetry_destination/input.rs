@@ -39,7 +39,7 @@ pub(super) struct NewDestination {
 pub struct DestinationUpdateRequest {
     /// The new name.
     pub name: Option<String>,
-    /// The new URL of the collector.
+    /// The new URL of the collector. Another one requires all headers again.
     pub endpoint: Option<String>,
     /// The new description; an empty one removes it.
     pub description: Option<String>,
@@ -67,12 +67,15 @@ impl DestinationRequest {
 }
 
 impl DestinationUpdateRequest {
-    /// Checks the changes of a destination with these headers.
-    pub(super) fn parse(self, current: Headers) -> Result<Changes, InvalidInput> {
+    /// Checks the changes of a destination with this endpoint and these headers.
+    pub(super) fn parse(self, present: &Url, current: Headers) -> Result<Changes, InvalidInput> {
         let mut fields = Fields::new();
         let name = fields.take_optional("name", self.name.as_deref(), LabelName::parse_in_path);
         let endpoint = fields.take_optional("endpoint", self.endpoint.as_deref(), endpoint);
         let description = fields.take_optional("description", self.description, description);
+        if endpoint.as_ref().is_some_and(|endpoint| endpoint != present) {
+            fields.take("headers", current.check_all_given(self.headers.as_ref().unwrap_or(&HeaderEdits::default())));
+        }
         let headers = fields.take_optional("headers", self.headers, |edits| current.edited(edits));
         fields.finish()?;
         Ok(Changes { name, endpoint, description, headers })

@@ -161,7 +161,7 @@ impl TelemetryDestinations {
         // This loop ends: each lost race means that another change succeeded.
         loop {
             let current = self.get(organization, which).await?;
-            let changes = update.clone().parse(self.open_headers(&current)?)?;
+            let changes = update.clone().parse(&current.endpoint, self.open_headers(&current)?)?;
             if let Some(endpoint) = &changes.endpoint {
                 self.check_address(endpoint).await?;
             }

@@ -147,7 +147,7 @@ async fn the_idle_clock_begins_anew_when_the_last_connection_closes() {
     let clock = Arc::new(FixedClock::default());
     let activity = Activity::new(clock.clone(), clock.clone());
     activity.watch(&session(1));
-    let (first, second) = (activity.begin(session_id(1)), activity.begin_view(session_id(1)));
+    let (first, second) = (activity.begin(session_id(1)), activity.begin_view(session_id(1), true));
     clock.advance(Duration::HOUR);
     drop(first);
     clock.advance(Duration::HOUR);
@@ -159,6 +159,21 @@ async fn the_idle_clock_begins_anew_when_the_last_connection_closes() {
     assert_eq!(activity.idle(), []);
     clock.advance(Duration::SECOND);
     assert_eq!(activity.idle(), [session_id(1)]);
+}
+
+#[tokio::test]
+async fn a_live_view_that_may_only_watch_is_no_use() {
+    let clock = Arc::new(FixedClock::default());
+    let activity = Activity::new(clock.clone(), clock.clone());
+    activity.watch(&session(1));
+    clock.advance(Duration::seconds(30));
+    let watching = activity.begin_view(session_id(1), false);
+    assert!(activity.is_watched(session_id(1)));
+    clock.advance(Duration::seconds(30));
+    assert_eq!(activity.idle(), [session_id(1)]);
+    drop(watching);
+    assert!(!activity.is_watched(session_id(1)));
+    assert_eq!((activity.idle(), activity.take_changes()), (vec![session_id(1)], vec![]));
 }
 
 #[tokio::test]
@@ -285,7 +300,7 @@ async fn use_of_a_lease_that_is_being_returned_is_refused() {
     let casement = World::default().build();
     let session = leased_session(1);
     assert!(casement.activity.take_back(&session));
-    assert!(casement.activity.begin(session.id).is_none() && casement.activity.begin_view(session.id).is_none());
+    assert!(casement.activity.begin(session.id).is_none() && casement.activity.begin_view(session.id, true).is_none());
     assert!(casement.sessions.operations().begin(&session, Capability::Files).is_err());
     assert!(casement.activity.take_back(&session), "it stays so, should the store fail meanwhile");
     // A call that found the session before, and whose body arrived slowly.

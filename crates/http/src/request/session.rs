@@ -312,9 +312,10 @@ impl SessionAccess {
 
     /// # Errors
     /// `forbidden` for a token without the permission; `invalid_state` if the request drives the browser while a login
-    /// runs in it.
+    /// runs in it, or watches it with a token that was made for watching.
     fn require(&self, permission: Permission) -> Result<(), ApiError> {
         match (permission, self.permission) {
+            (Permission::View, Permission::View) => Ok(self.session.admits(false)?),
             (Permission::View, _) | (Permission::Interact, Permission::Drive | Permission::Interact) => Ok(()),
             (Permission::Drive, Permission::Drive) => Ok(self.session.admits(self.organization_wide)?),
             (Permission::Drive, Permission::Interact) => {
@@ -386,6 +387,10 @@ fn password(headers: &HeaderMap) -> Option<String> {
 impl<C: Credential<Access = SessionAccess>> Request<C> {
     pub(crate) fn session(&self) -> &Session {
         &self.access.session
+    }
+
+    pub(crate) fn permission(&self) -> Permission {
+        self.access.permission
     }
 
     /// Runs `work` as long as its caller waits. When the server stops, it drops the work soon after, as if the caller

@@ -351,7 +351,13 @@ async fn the_session_of_a_login_is_closed_to_project_keys_and_session_tokens() {
     let renamed = api.request("PATCH", &format!("/browsers/{id}"), &[&of_project, json], r#"{"name": "mine"}"#).await;
     assert_eq!(renamed.status, 409, "{renamed}");
 
-    // Reading the record, the live view, and the key of the whole organization stay permitted.
+    let watching = api.token(session_id(1), Permission::View);
+    for page in ["", "/socket"] {
+        let path = format!("/live/{id}{page}?jwt={watching}");
+        assert_eq!(api.request("GET", &path, &lines("/live/socket"), "").await.status, 409, "{path}");
+    }
+
+    // Reading the record, the live view for those who may act, and the key of the whole organization stay permitted.
     assert_eq!(api.request("GET", &format!("/browsers/{id}"), &[&of_project], "").await.status, 200);
     assert_eq!(api.request("GET", &format!("/live/{id}?jwt={token}"), &[], "").await.status, 200);
     let screenshot = format!("/browsers/{id}/computer/screenshot");

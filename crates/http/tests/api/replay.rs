@@ -72,6 +72,17 @@ fn stored_ports() -> Ports {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn reading_recordings_is_no_use_of_the_session() {
+    let api = TestApi::start(ports());
+    api.sessions.activity().watch(&session(1));
+    let path = format!("/browsers/{}/replays", session_id(1));
+    for path in [path.clone(), format!("{path}/{}", id(1))] {
+        assert_eq!(api.get(&path).await.status, 200);
+    }
+    assert!(api.sessions.activity().take_back(&session(1)), "a session without use can be taken back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn recordings_of_an_ended_session_stay_readable_to_the_same_callers() {
     let api = TestApi::start(stored_ports());
     let listed = api.get(&base()).await.json();

@@ -130,6 +130,24 @@ async fn changes_edit_single_headers_and_keep_what_they_do_not_name() {
 }
 
 #[tokio::test]
+async fn another_endpoint_gets_no_header_whose_value_the_caller_does_not_give() {
+    let mut ports = verdict(found(), AddressVerdict::Allowed);
+    ports.telemetry_destinations.expect_replace().times(2).returning(|_, _| Ok(DestinationStored::Yes));
+    let api = TestApi::start(ports);
+    let moved = |headers| json!({ "endpoint": "https://elsewhere.test", "headers": headers });
+    for headers in [json!(null), json!({ "x-other": "1" })] {
+        let refused = api.patch(&format!("{PATH}/grafana"), moved(headers)).await;
+        let rule =
+            "required: headers: must give the values of X-Key again for another endpoint, or null to remove them";
+        assert_eq!((refused.status, refused.details()), (400, vec![rule.to_owned()]));
+    }
+    for headers in [json!({ "x-key": "again" }), json!({ "X-Key": null })] {
+        let changed = api.patch(&format!("{PATH}/grafana"), moved(headers)).await;
+        assert_eq!(changed.status, 200, "{changed}");
+    }
+}
+
+#[tokio::test]
 async fn a_destination_in_use_is_neither_renamed_nor_deleted() {
     let mut ports = found();
     ports.telemetry_destinations.expect_replace().returning(|_, _| Ok(DestinationStored::InUse));
