@@ -1,4 +1,6 @@
 //! The tools that pages offer to agents by WebMCP: `/v1/webmcp/…`.
+//!
+//! The server reads schemas and outputs as text (`J` is a raw value): values take many times the memory of their text.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -38,14 +40,16 @@ pub struct ListTools {
 
 /// Response of [`LIST`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ToolList {
+#[serde(bound(deserialize = "J: Deserialize<'de>"))]
+pub struct ToolList<J = Value> {
     /// The tools of all pages.
-    pub tools: Vec<Tool>,
+    pub tools: Vec<Tool<J>>,
 }
 
 /// A tool that a document has registered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Tool {
+#[serde(bound(deserialize = "J: Deserialize<'de>"))]
+pub struct Tool<J = Value> {
     /// The reference for [`InvokeTool`].
     pub tool_ref: String,
     /// Its name.
@@ -57,10 +61,10 @@ pub struct Tool {
     pub description: String,
     /// The JSON schema of its input; absent if the page gives none.
     #[serde(default)]
-    pub input_schema: Option<Value>,
+    pub input_schema: Option<J>,
     /// The JSON schema of its output, if one is given.
     #[serde(default)]
-    pub output_schema: Option<Value>,
+    pub output_schema: Option<J>,
     /// The hints of the page.
     #[serde(default)]
     pub annotations: Annotations,
@@ -139,14 +143,15 @@ pub struct InvokeTool {
 
 /// The result of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ToolResult {
+#[serde(bound(deserialize = "J: Deserialize<'de>"))]
+pub struct ToolResult<J = Value> {
     /// The id of the invocation.
     pub invocation_id: String,
     /// How it ended.
     pub status: ToolStatus,
     /// Its output, if it has completed with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output: Option<Value>,
+    pub output: Option<J>,
     /// The error, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_text: Option<String>,
@@ -180,14 +185,16 @@ pub struct AddTools {
 
 /// Custom tools.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CustomTools {
+#[serde(bound(deserialize = "J: Deserialize<'de>"))]
+pub struct CustomTools<J = Value> {
     /// The tools, in the order in which they were added.
-    pub tools: Vec<CustomTool>,
+    pub tools: Vec<CustomTool<J>>,
 }
 
 /// A tool that a caller has added to the session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CustomTool {
+#[serde(bound(deserialize = "J: Deserialize<'de>"))]
+pub struct CustomTool<J = Value> {
     /// Its id.
     pub id: String,
     /// Its namespace.
@@ -204,10 +211,10 @@ pub struct CustomTool {
     /// Its description.
     pub description: String,
     /// The JSON schema of its input.
-    pub input_schema: Value,
+    pub input_schema: J,
     /// The JSON schema of its output, if one is given.
     #[serde(default)]
-    pub output_schema: Option<Value>,
+    pub output_schema: Option<J>,
     /// The hints of the caller.
     #[serde(default)]
     pub annotations: Annotations,

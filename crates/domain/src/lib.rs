@@ -34,6 +34,7 @@ pub mod invocation;
 pub mod live_view;
 pub mod login_page;
 mod masking;
+pub mod misspelling;
 pub mod name;
 pub mod network;
 pub mod node;
@@ -62,6 +63,7 @@ pub mod telemetry_destination;
 #[cfg(any(test, feature = "mocks"))]
 pub mod testing;
 mod text_enum;
+pub mod untrusted_json;
 pub mod webmcp;
 
 pub use clock::{Clock, Entropy, FirstSeen, IdSource, MonotonicClock, MonotonicTime};

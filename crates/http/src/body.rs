@@ -16,6 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::{
     error::{ApiError, Code},
     json, not_supported,
+    restricting::Restrictions,
 };
 
 /// The maximum size of a JSON body, in bytes: room for the largest policy and its envelope.
@@ -32,7 +33,8 @@ const MAX_QUEUED_CHUNKS: usize = 4;
 /// # Errors
 /// As [`json::read`].
 pub(crate) fn object<T: DeserializeOwned>(request: &HttpRequest, body: &[u8]) -> Result<T, ApiError> {
-    let (object, ignored) = json::read_with_ignored(body, &|fields| not_supported::check_fields(request, fields))?;
+    let check = |fields: &_| not_supported::check_fields(request, fields);
+    let (object, ignored) = json::read_with_ignored(body, &check, Restrictions::of(request))?;
     ignored.note(request);
     Ok(object)
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use actix_web::HttpResponse;
 use bytes::Bytes;
-use casement_domain::{NotFound, engine::Capability, session::ActivityGuard};
+use casement_domain::{NotFound, engine::Capability, session::ActivityGuard, untrusted_json};
 use http_body_util::{BodyExt as _, Full, Limited};
 use serde_json::{Value, json};
 
@@ -160,7 +160,7 @@ async fn get(connector: &dyn BrowserConnector, path: &str) -> Result<Value, ApiE
     let get = hyper::Request::get(path).header("host", CDP_HOST).header("connection", "close");
     let response = exchange(upstream, get.body(Full::new(Bytes::new())).map_err(ApiError::internal)?).await;
     let body = Limited::new(response.map_err(unreadable)?.into_body(), MAX_RESPONSE_BYTES).collect().await;
-    serde_json::from_slice(&body.map_err(unreadable)?.to_bytes()).map_err(unreadable)
+    untrusted_json::parse(&body.map_err(unreadable)?.to_bytes()).map_err(unreadable)
 }
 
 fn unreadable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ApiError {

@@ -71,6 +71,7 @@ mod request;
 mod request_heads;
 mod request_uri;
 mod resources;
+mod restricting;
 mod routes;
 mod schema;
 mod script;
@@ -95,6 +96,7 @@ mod vm;
 mod wd_hub;
 pub mod webdriver;
 mod webmcp;
+mod websocket_end;
 
 #[cfg(any(test, feature = "openapi"))]
 pub use self::openapi::{declared_openapi, declared_operations_page};

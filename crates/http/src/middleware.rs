@@ -4,7 +4,7 @@ use std::{panic::AssertUnwindSafe, sync::atomic::Ordering, time::Instant};
 
 use actix_web::{
     Error, HttpResponse, ResponseError as _,
-    body::{BodySize, BoxBody, MessageBody as _},
+    body::{self, BodySize, BoxBody, MessageBody as _},
     dev::{ServiceRequest, ServiceResponse},
     http::{
         Method, StatusCode,
@@ -29,6 +29,7 @@ use crate::{
     request_uri,
     state::Api,
     telemetry::Call,
+    websocket_end,
 };
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -95,7 +96,8 @@ pub(crate) async fn outermost(
                 let response = cluster::relayed_response(response);
                 let response = limit_refused_credentials(&api, refused_by_operation(response));
                 let route = response.request().match_pattern().unwrap_or_default();
-                let mut response = facts.complete(audited.complete(response, &route).await, &route);
+                let response = facts.complete(audited.complete(response, &route).await, &route);
+                let mut response = websocket_end::mark_end(without_forbidden_body(response));
                 call.complete(&api.services, &route, response.status(), &facts.id);
                 if let Some(tracing) = &api.services.tracing {
                     let route = if route.is_empty() { NO_ROUTE } else { &route };
@@ -184,6 +186,15 @@ fn refused_by_operation(mut response: ServiceResponse<BoxBody>) -> ServiceRespon
         *response.response_mut().status_mut() = StatusCode::BAD_REQUEST;
     }
     response
+}
+
+/// Drops the body of a response whose status has none (RFC 9112 §6.3). The client would read the body, or its end, as the
+/// beginning of the next response. The status may come from inside a session.
+fn without_forbidden_body(response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
+    let status = response.status();
+    let has_no_body = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+        || (status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS);
+    if has_no_body { response.map_body(|_, _| BoxBody::new(body::None::new())) } else { response }
 }
 
 /// Moves headers into a map of minimal capacity. The original has room for dozens, which takes kilobytes for as long as

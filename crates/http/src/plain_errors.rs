@@ -27,6 +27,7 @@ use crate::{
     relay::{DeliveryReceipt, SendBacklog, Writes},
     request_heads::{Heads, PendingHead},
     transport::{NodePeer, Transport},
+    websocket_end::{UpgradedBodyEnd, WebSocketFrames},
 };
 
 /// The maximum size of the parser's own responses, in bytes.
@@ -76,8 +77,9 @@ pub(crate) struct Connection {
     /// Whether the client closed its side, or the connection failed.
     client_disconnected: bool,
     node: Option<NodePeer>,
-    /// Whether the connection was upgraded; its bytes are then forwarded unchanged.
-    is_upgraded: bool,
+    /// The frames of an upgraded connection, whose bytes are forwarded unchanged.
+    websocket: Option<Box<WebSocketFrames>>,
+    body_end: UpgradedBodyEnd,
 }
 
 /// A response that replaces the parser's.
@@ -106,7 +108,8 @@ impl Connection {
             receipt: DeliveryReceipt::of_connection(),
             active_requests: ActiveRequests::default(),
             client_disconnected: false,
-            is_upgraded: false,
+            websocket: None,
+            body_end: UpgradedBodyEnd::default(),
             node: None,
         }
     }
@@ -124,6 +127,11 @@ impl Connection {
 
     pub(crate) fn receipt(&self) -> DeliveryReceipt {
         self.receipt.clone()
+    }
+
+    /// Returns where the end of the body of an upgraded connection is marked.
+    pub(crate) fn body_end(&self) -> UpgradedBodyEnd {
+        self.body_end.clone()
     }
 
     pub(crate) fn active_requests(&self) -> ActiveRequests {
@@ -151,7 +159,7 @@ impl Connection {
         if requests != self.seen_requests {
             (self.pending_head, self.head_started, self.seen_requests) = (None, false, requests);
         }
-        if self.active_requests.is_active() || self.is_upgraded {
+        if self.active_requests.is_active() || self.websocket.is_some() {
             return false;
         }
         if has_read {
@@ -256,17 +264,25 @@ impl Refusal {
 impl AsyncWrite for Connection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if !this.is_upgraded && this.refusal.is_none() && bytes.starts_with(b"HTTP/1.1 ") {
-            this.is_upgraded = bytes.starts_with(b"HTTP/1.1 101");
+        if this.websocket.is_none() && this.refusal.is_none() && bytes.starts_with(b"HTTP/1.1 ") {
+            let is_upgrade = bytes.starts_with(b"HTTP/1.1 101");
+            this.websocket = is_upgrade.then(|| Box::new(WebSocketFrames::new(this.body_end.clone())));
             if let Some((code, message)) = parse_bare(bytes) {
                 this.refusal = Some(this.refusal(code, message, bytes.len()));
             }
         }
         let Some(refusal) = &mut this.refusal else {
-            let length = if this.is_upgraded { bytes.len() } else { without_bare_end(bytes) };
+            let length = if this.websocket.is_some() { bytes.len() } else { without_bare_end(bytes) };
             let written = Pin::new(&mut this.stream).poll_write(cx, &bytes[..length]);
             let written = ready!(this.writes.watch(written, cx));
             this.client_disconnected |= written.is_err();
+            if let (Some(websocket), Ok(count)) = (&mut this.websocket, &written) {
+                websocket.written(&bytes[..*count]);
+                if websocket.is_over() {
+                    // The next read reports the end.
+                    cx.waker().wake_by_ref();
+                }
+            }
             return Poll::Ready(written.map(|count| if count == length { bytes.len() } else { count }));
         };
         ready!(refusal.poll_send(&mut this.stream, cx))?;
@@ -298,6 +314,10 @@ impl AsyncWrite for Connection {
 impl AsyncRead for Connection {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.websocket.as_ref().is_some_and(|websocket| websocket.is_over()) {
+            this.client_disconnected = true;
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
         if this.must_make_room(read.is_ready(), cx) {
@@ -307,6 +327,9 @@ impl AsyncRead for Connection {
         }
         let read = ready!(read);
         this.client_disconnected |= read.is_err() || buffer.filled().len() == before;
+        if let Some(websocket) = &mut this.websocket {
+            websocket.read(&buffer.filled()[before..]);
+        }
         Poll::Ready(read)
     }
 }

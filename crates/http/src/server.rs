@@ -35,6 +35,7 @@ use crate::{
     connections::ConnectionRegistry,
     cors::Cors,
     host::Hosts,
+    live_view::{SharedDisplays, ViewPlaces},
     middleware,
     plain_errors::Connection,
     rate::{AddressRate, Rate},
@@ -110,6 +111,7 @@ pub fn serve(
                 extensions.insert(connection.backlog());
                 extensions.insert(connection.active_requests());
                 extensions.insert(connection.receipt());
+                extensions.insert(connection.body_end());
                 if let Some(node) = connection.node() {
                     extensions.insert(node);
                 }
@@ -149,7 +151,8 @@ pub fn serve(
 }
 
 /// Builds the shared state of the server.
-fn build_api(config: Config, services: Services, local: std::net::SocketAddr) -> Api {
+fn build_api(config: Config, mut services: Services, local: std::net::SocketAddr) -> Api {
+    services.displays = Arc::new(SharedDisplays::new(services.displays));
     Api {
         hosts: Hosts::new(&config.public_url, local, &config.extra_hosts),
         public_url: config.public_url,
@@ -164,6 +167,7 @@ fn build_api(config: Config, services: Services, local: std::net::SocketAddr) ->
         permissions: routes::permissions(),
         classic_sessions: ClassicSessions::default(),
         remote_uploads: RemoteUploads::default(),
+        view_places: ViewPlaces::default(),
         spool: Spool::new(config.spool_directory, services.disk.clone()),
         services: Arc::new(services),
         owners: Owners::default(),

@@ -45,6 +45,7 @@ use crate::{
     connections::ConnectionRegistry,
     cors::{Cors, Origin},
     host::Hosts,
+    live_view::ViewPlaces,
     permissions::RoutePermissions,
     pool_status::PoolStatusSource,
     rate::{AddressRate, Rate},
@@ -244,6 +245,8 @@ pub(crate) struct Api {
     pub(crate) permissions: RoutePermissions,
     pub(crate) classic_sessions: ClassicSessions,
     pub(crate) remote_uploads: RemoteUploads,
+    /// The open live views of sessions of this node.
+    pub(crate) view_places: ViewPlaces,
     pub(crate) spool: Spool,
     /// The owners of recent sessions.
     pub(crate) owners: Owners,

@@ -24,8 +24,8 @@ use crate::{
     fs::{MAX_UPLOAD, upload_response},
     live_view::{self, Access, LiveView, PageDialogs, WholeDisplay},
     relay::{
-        BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, Relay, RelayObserver, RemoteSessionInfo,
-        SessionFiles,
+        BrowserConnector, Channel, ClientHandshake, EndSignal, Limits, PING_INTERVAL, Relay, RelayObserver,
+        RemoteSessionInfo, SessionFiles,
     },
     replay,
     request::{ActiveSession, LiveOperator, LiveViewer, Request, SessionCredential, WebDriverClient},
@@ -337,6 +337,7 @@ pub(crate) async fn live_upload(mut request: Request<LiveOperator>) -> Answer {
 
 /// `GET /live/{session_id}/socket`: opens the WebSocket of a viewer.
 pub(crate) async fn live_socket(request: Request<LiveViewer>) -> Answer {
+    let session_id = request.session().id;
     let display = (!request.session().shape.headless).then(|| WholeDisplay {
         frames: request.services().displays.clone(),
         computers: request.services().computers.clone(),
@@ -347,11 +348,15 @@ pub(crate) async fn live_socket(request: Request<LiveViewer>) -> Answer {
     let dialogs = browser.map(|browser| PageDialogs { pages, browser });
     let (activity, session) = (request.services().sessions.activity().clone(), request.session().clone());
     let may_act = Box::new(move || activity.people_may_act(&session));
+    let api = request.shared_api();
     let viewer = request.services().ids.next().to_string().to_ascii_lowercase();
     let context = ConnectionContext::new(request, Capability::LiveView, Some(Kind::LiveView { id: viewer }))?;
     let (access, view_url) = match context.permission {
         Permission::Drive | Permission::Interact => (Access::Interact, Some(context.view_url)),
         Permission::View => (Access::View, None),
+    };
+    let Ok(place) = api.view_places.take(session_id, access == Access::Interact) else {
+        return Ok(live_view::refuse_view(&context.request)?);
     };
     let view = LiveView {
         connector: context.connector,
@@ -360,9 +365,10 @@ pub(crate) async fn live_socket(request: Request<LiveViewer>) -> Answer {
         display,
         dialogs,
         view_url,
+        ping_interval: PING_INTERVAL,
         end: context.end,
         observer: context.observer,
-        guard: context.guard,
+        guard: Box::new((context.guard, place)),
     };
     Ok(view.open(&context.request, context.payload).await?)
 }

@@ -1,5 +1,6 @@
 //! Answers of WebDriver servers.
 
+use casement_domain::untrusted_json;
 use http::StatusCode;
 use serde_json::Value;
 
@@ -18,7 +19,7 @@ pub(crate) fn parse(status: StatusCode, body: &[u8], secrets: &[String]) -> Resu
     if status.is_redirection() {
         return Err(GridError::Redirect { status: status.as_u16() });
     }
-    let value = serde_json::from_slice::<Value>(body).ok().and_then(|mut answer| {
+    let value = untrusted_json::parse::<Value>(body).ok().and_then(|mut answer| {
         let object = answer.as_object_mut()?;
         object.remove("value")
     });
@@ -91,6 +92,12 @@ mod tests {
         let node =
             json!({ "value": { "error": "unknown error", "message": format!("{NODE_AWAY}: Connection error") } });
         assert!(matches!(parsed(500, &node), Err(GridError::NodeAway { .. })));
+    }
+
+    #[test]
+    fn an_answer_of_too_many_values_is_not_parsed() {
+        let many = json!({ "value": vec![json!({ "": 0 }); untrusted_json::MAX_VALUES] });
+        assert!(matches!(parsed(200, &many), Err(GridError::Nonsense { .. })));
     }
 
     #[test]

@@ -132,6 +132,16 @@ pub(crate) fn with_requested(
 
 /// Removes the largest of the server's capabilities until the session can be recorded.
 fn recordable(mut session: RemoteSession) -> Result<RemoteSession, GridError> {
+    let sizes = session.capabilities.iter().map(|(name, value)| (name.len() + value.to_string().len(), name.clone()));
+    let mut sizes: Vec<(usize, String)> = sizes.collect();
+    sizes.sort_unstable();
+    let mut total = 0;
+    for (size, name) in sizes {
+        total += size;
+        if total > RemoteSession::MAX_RECORD {
+            session.capabilities.remove(&name);
+        }
+    }
     while !session.is_recordable() {
         let sizes = session.capabilities.iter().map(|(name, value)| (value.to_string().len(), name));
         let Some(largest) = sizes.max().map(|(_, name)| name.clone()) else {

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use casement_domain::ids::BrowserId;
 use http::header::HOST;
 use http::{HeaderValue, Request};
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -244,10 +245,10 @@ fn parse_response(bytes: &[u8]) -> Parsed {
 }
 
 /// Asks a browser of this machine for the path of its CDP WebSocket.
-pub(crate) async fn browser_path(port: u16) -> Result<String, GridError> {
+pub(crate) async fn browser_path(port: u16, browser: BrowserId) -> Result<String, GridError> {
     let broken = |_: hyper::Error| GridError::away("the browser's port broke the connection off");
     let asking = async {
-        let stream = dial_debugger(port).await?;
+        let stream = dial_debugger(port, browser).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         let request = Request::get("/json/version").header(HOST, format!("localhost:{port}"));
         let request = request.body(Empty::<Bytes>::new()).map_err(|_| GridError::nonsense("the browser's port"))?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use casement_domain::ids::BrowserId;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Uri};
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -26,6 +27,7 @@ use tower_service::Service;
 
 use crate::address::Address;
 use crate::config::{ConfigError, Credentials, WebDriverConfig};
+use crate::debugger;
 use crate::error::GridError;
 
 /// How long a connection may take to be established.
@@ -109,9 +111,13 @@ impl Dialer {
     }
 }
 
-/// Opens a stream to a debugging port of this machine.
-pub(crate) async fn dial_debugger(port: u16) -> Result<GridStream, GridError> {
+/// Opens a stream to a debugging port of this machine, if the marked browser listens there.
+pub(crate) async fn dial_debugger(port: u16, browser: BrowserId) -> Result<GridStream, GridError> {
     let failed = |error: io::Error| GridError::Unreachable { reason: format!("the browser's port {port}: {error}") };
+    if !debugger::is_of_browser(port, browser).await {
+        let reason = format!("the port {port} of this machine is not that of a browser with the mark of this session");
+        return Err(GridError::Unreachable { reason });
+    }
     let connecting = timeout(CONNECT_TIMEOUT, TcpStream::connect(("127.0.0.1", port)));
     let stream = connecting.await.unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
     prepare(&stream).map_err(failed)?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use casement_domain::browser::Shape;
 use casement_domain::ids::BrowserId;
+use casement_domain::untrusted_json;
 use fantoccini::Client;
 use fantoccini::error::CmdError;
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -236,7 +237,8 @@ where
     for _ in 0..MAX_EVENTS {
         let Some(message) = socket.next().await else { break };
         let Message::Text(text) = message.map_err(broken)? else { continue };
-        let answer: Value = serde_json::from_str(&text).map_err(|_| GridError::nonsense("a message is no JSON"))?;
+        let answer: Value =
+            untrusted_json::parse(text.as_bytes()).map_err(|_| GridError::nonsense("a message is no JSON"))?;
         if answer.get("id") == Some(&json!(1)) {
             socket.close(None).await.ok();
             return answer.get("result").cloned().ok_or_else(|| GridError::nonsense("the question is refused"));

@@ -187,7 +187,7 @@ impl WebDriverEngine {
     /// Replaces the CDP of a session by the browser's own port, if a chromedriver of this machine has started it.
     pub(crate) async fn with_debugger(&self, mut session: RemoteSession) -> RemoteSession {
         if let Some(port) = capabilities::debugger_port(&self.config, &session.capabilities) {
-            match cdp::browser_path(port).await {
+            match cdp::browser_path(port, session.browser).await {
                 Ok(path) => session.cdp = Cdp::Debugger { port, path },
                 Err(error) => tracing::warn!(engine = %self.name(), %error, "the browser's CDP is not on this machine"),
             }
@@ -294,7 +294,7 @@ impl WebDriverEngine {
             (Channel::Cdp, Cdp::Debugger { port, path }) => {
                 let headers = http::HeaderMap::new();
                 let endpoint = Endpoint { host: format!("localhost:{port}"), path: path.clone(), headers };
-                return Ok((dial_debugger(*port).await?, endpoint));
+                return Ok((dial_debugger(*port, session.browser).await?, endpoint));
             }
             (Channel::Cdp, Cdp::Path(path)) => path.clone(),
             (Channel::Bidi, _) => session.bidi.clone().ok_or(GridError::Unsupported { what: "WebDriver BiDi" })?,

@@ -12,6 +12,7 @@ mod check;
 mod client;
 mod config;
 mod connector;
+mod debugger;
 mod dial;
 mod doctor;
 mod engine;

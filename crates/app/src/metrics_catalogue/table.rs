@@ -231,9 +231,11 @@ const CLOSE_REASONS: &[&str] = &[
     "engine_lost",
     "drain",
     "message_too_big",
+    "unsupported_data",
     "protocol_error",
     "policy",
     "node_unreachable",
+    "too_many_viewers",
 ];
 
 const EGRESS: &[Metric] = &[

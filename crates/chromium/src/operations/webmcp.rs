@@ -16,11 +16,15 @@ use casement_domain::webmcp::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use super::new_operation_error;
 use super::process::milliseconds;
 use crate::engine::Engine;
 use crate::fault::failed;
+
+/// A schema or an output as text.
+type Raw = Box<RawValue>;
 
 /// The timeout of a list. Each page has a timeout of its own.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -39,7 +43,7 @@ const MAX_CUSTOM_RESPONSE: usize = MAX_CUSTOM_TOOLS * 2 * MAX_CUSTOM_TOOL;
 impl ToolMachine for Engine {
     async fn tools(&self, browser: BrowserId, excludes_custom: bool) -> Result<Vec<PageTool>, OperationError> {
         let request = wire::ListTools { exclude_custom: excludes_custom };
-        let listed: wire::ToolList = self.ask_pages(browser, LIST, &request, LIST_TIMEOUT, MAX_RESPONSE).await?;
+        let listed: wire::ToolList<Raw> = self.ask_pages(browser, LIST, &request, LIST_TIMEOUT, MAX_RESPONSE).await?;
         Ok(listed.tools.into_iter().map(tool).collect())
     }
 
@@ -51,7 +55,7 @@ impl ToolMachine for Engine {
             timeout_ms: milliseconds(call.timeout),
         };
         let within = call.timeout + FIND_GRACE;
-        let ended: wire::ToolResult = self.ask_pages(browser, INVOKE, &request, within, MAX_RESPONSE).await?;
+        let ended: wire::ToolResult<Raw> = self.ask_pages(browser, INVOKE, &request, within, MAX_RESPONSE).await?;
         Ok(ToolResult {
             invocation_id: ended.invocation_id,
             status: match ended.status {
@@ -60,7 +64,7 @@ impl ToolMachine for Engine {
                 wire::ToolStatus::Error => ToolStatus::Error,
                 wire::ToolStatus::AwaitingSubmission => ToolStatus::AwaitingSubmission,
             },
-            output: ended.output.map(|output| output.to_string()),
+            output: ended.output.map(|output| output.get().to_owned()),
             error: ended.error_text,
         })
     }
@@ -72,13 +76,13 @@ impl ToolMachine for Engine {
     ) -> Result<Vec<CustomTool>, OperationError> {
         let NewCustomTools { namespace, source, overwrites } = tools;
         let request = wire::AddTools { namespace, source, overwrite: overwrites };
-        let added: wire::CustomTools =
+        let added: wire::CustomTools<Raw> =
             self.ask_pages(browser, ADD_CUSTOM, &request, ADD_TIMEOUT, MAX_CUSTOM_RESPONSE).await?;
         Ok(added.tools.into_iter().map(custom_tool).collect())
     }
 
     async fn custom_tools(&self, browser: BrowserId) -> Result<Vec<CustomTool>, OperationError> {
-        let listed: wire::CustomTools =
+        let listed: wire::CustomTools<Raw> =
             self.ask_pages(browser, LIST_CUSTOM, &(), CUSTOM_TIMEOUT, MAX_CUSTOM_RESPONSE).await?;
         Ok(listed.tools.into_iter().map(custom_tool).collect())
     }
@@ -108,7 +112,7 @@ impl Engine {
     }
 }
 
-fn tool(received: wire::Tool) -> PageTool {
+fn tool(received: wire::Tool<Raw>) -> PageTool {
     PageTool {
         tool_ref: received.tool_ref,
         name: received.name,
@@ -130,7 +134,7 @@ fn tool(received: wire::Tool) -> PageTool {
     }
 }
 
-fn custom_tool(received: wire::CustomTool) -> CustomTool {
+fn custom_tool(received: wire::CustomTool<Raw>) -> CustomTool {
     CustomTool {
         id: received.id,
         namespace: received.namespace,
@@ -142,7 +146,7 @@ fn custom_tool(received: wire::CustomTool) -> CustomTool {
         name: received.name,
         title: received.title,
         description: received.description,
-        input_schema: received.input_schema.to_string(),
+        input_schema: received.input_schema.get().to_owned(),
         output_schema: schema(received.output_schema),
         hints: hints(received.annotations),
     }
@@ -162,6 +166,24 @@ fn hints(received: wire::Annotations) -> ToolHints {
 }
 
 /// Returns a schema as JSON text; `None` if it is no object.
-fn schema(received: Option<serde_json::Value>) -> Option<String> {
-    received.filter(serde_json::Value::is_object).map(|schema| schema.to_string())
+fn schema(received: Option<Raw>) -> Option<String> {
+    received.filter(|schema| schema.get().starts_with('{')).map(|schema| schema.get().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_pages_describe_and_return_stays_text() {
+        let output = format!("[{}0]", r#"{"":0},"#.repeat(500_000));
+        let text = format!(r#"{{"invocation_id":"1","status":"completed","output":{output}}}"#);
+        let received: wire::ToolResult<Raw> = serde_json::from_str(&text).expect("a result");
+        assert!(received.output.is_some_and(|raw| raw.get() == output));
+        let raw = |text: &str| serde_json::from_str::<Option<Raw>>(text).expect("JSON");
+        assert_eq!(schema(raw(r#"{"type":"object"}"#)).as_deref(), Some(r#"{"type":"object"}"#));
+        for other in ["[]", "1", "null", "\"{}\""] {
+            assert_eq!(schema(raw(other)), None, "{other}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::field::{FieldCode, InvalidValue};
+use crate::misspelling::misspelt;
 
 /// Chrome policies by name, at most 5 MiB of JSON, without those that would weaken the isolation of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,10 +16,9 @@ impl BrowserPolicy {
     const MAX_VALUES: usize = 20_000;
 
     /// # Errors
-    /// `blocked` with the policy's name; `too_long`.
+    /// `blocked` with the policy's name; `not_allowed` for a misspelt name of a policy that restricts; `too_long`.
     pub fn parse(policies: Map<String, Value>) -> Result<Self, InvalidValue> {
-        let blocked = policies.keys().filter(|name| is_blocked(name));
-        InvalidValue::any(blocked.map(|name| InvalidValue::new(FieldCode::Blocked, "is never allowed").of(name)))?;
+        InvalidValue::any(policies.iter().filter_map(|(name, value)| refused(name, value)))?;
         if policies.values().map(count).sum::<usize>() > Self::MAX_VALUES {
             return Err(InvalidValue::new(FieldCode::TooMany, "must have at most 20000 values"));
         }
@@ -94,6 +94,84 @@ fn defaults() -> Map<String, Value> {
         ("MetricsReportingEnabled", json!(false)),
     ])
 }
+
+/// Returns the refusal of a policy, if it is blocked or a misspelt restriction, which Chromium would ignore.
+fn refused(name: &str, value: &Value) -> Option<InvalidValue> {
+    let refusal = if is_blocked(name) {
+        InvalidValue::new(FieldCode::Blocked, "is never allowed")
+    } else {
+        let meant = misspelt(name, RESTRICTING).filter(|_| !value.is_null())?;
+        let message = format!("is no policy of Chromium and would restrict nothing; {meant} is one");
+        InvalidValue::new(FieldCode::NotAllowed, message)
+    };
+    Some(refusal.of(name))
+}
+
+/// Policies that restrict what pages or people may do. Chromium ignores a name that it does not know, so a misspelt one
+/// of these would restrict nothing.
+const RESTRICTING: &[&str] = &[
+    "AllowDeletingBrowserHistory",
+    "AllowFileSelectionDialogs",
+    "AudioCaptureAllowed",
+    "AutoplayAllowed",
+    "BlockThirdPartyCookies",
+    "BrowserAddPersonEnabled",
+    "BrowserGuestModeEnabled",
+    "ClipboardBlockedForUrls",
+    "CookiesBlockedForUrls",
+    "CookiesSessionOnlyForUrls",
+    "DefaultClipboardSetting",
+    "DefaultCookiesSetting",
+    "DefaultFileSystemReadGuardSetting",
+    "DefaultFileSystemWriteGuardSetting",
+    "DefaultGeolocationSetting",
+    "DefaultImagesSetting",
+    "DefaultInsecureContentSetting",
+    "DefaultJavaScriptJitSetting",
+    "DefaultJavaScriptSetting",
+    "DefaultLocalFontsSetting",
+    "DefaultNotificationsSetting",
+    "DefaultPopupsSetting",
+    "DefaultSensorsSetting",
+    "DefaultSerialGuardSetting",
+    "DefaultWebBluetoothGuardSetting",
+    "DefaultWebHidGuardSetting",
+    "DefaultWebUsbGuardSetting",
+    "DefaultWindowManagementSetting",
+    "Disable3DAPIs",
+    "DisableScreenshots",
+    "DownloadRestrictions",
+    "EditBookmarksEnabled",
+    "FileSystemReadBlockedForUrls",
+    "FileSystemWriteBlockedForUrls",
+    "ForceGoogleSafeSearch",
+    "ForceYouTubeRestrict",
+    "HttpsOnlyMode",
+    "ImagesBlockedForUrls",
+    "IncognitoModeAvailability",
+    "InsecureContentBlockedForUrls",
+    "JavaScriptBlockedForUrls",
+    "JavaScriptJitBlockedForSites",
+    "LocalFontsBlockedForUrls",
+    "NotificationsBlockedForUrls",
+    "PopupsBlockedForUrls",
+    "PrintingEnabled",
+    "SafeBrowsingProtectionLevel",
+    "SafeSitesFilterBehavior",
+    "SavingBrowserHistoryDisabled",
+    "ScreenCaptureAllowed",
+    "SensorsBlockedForUrls",
+    "SerialBlockedForUrls",
+    "SSLErrorOverrideAllowed",
+    "SSLVersionMin",
+    "TaskManagerEndProcessEnabled",
+    "URLBlocklist",
+    "VideoCaptureAllowed",
+    "WebHidBlockedForUrls",
+    "WebRtcIPHandling",
+    "WebUsbBlockedForUrls",
+    "WindowManagementBlockedForUrls",
+];
 
 fn members<const N: usize>(policies: [(&str, Value); N]) -> Map<String, Value> {
     policies.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
@@ -173,6 +251,25 @@ mod tests {
     fn the_policies_of_a_login_can_also_be_set_by_a_caller() {
         let of_logins = BrowserPolicy::of_logins();
         assert_eq!(BrowserPolicy::parse(of_logins.as_map().clone()).expect("it is stored as a caller's is"), of_logins);
+    }
+
+    #[test]
+    fn a_misspelt_policy_that_restricts_is_refused() {
+        for (name, meant) in [
+            ("URLBlackList", "URLBlocklist"),
+            ("url_blocklist", "URLBlocklist"),
+            ("DownloadRestriction", "DownloadRestrictions"),
+            ("javascriptBlockedForUrls", "JavaScriptBlockedForUrls"),
+        ] {
+            let of = |value: Value| BrowserPolicy::parse(Map::from_iter([(name.to_owned(), value)]));
+            let bad = of(json!(["*"])).expect_err(name);
+            assert_eq!((bad.code, bad.below.as_deref()), (FieldCode::NotAllowed, Some(name)));
+            assert!(bad.message.contains(meant), "{}", bad.message);
+            assert!(of(Value::Null).is_ok(), "null restricts nothing");
+        }
+        let known = RESTRICTING.iter().chain(&["URLAllowlist", "PopupsAllowedForUrls", "AudioCaptureAllowedUrls"]);
+        let policies = known.map(|name| ((*name).to_owned(), Value::Bool(true))).collect();
+        assert!(BrowserPolicy::parse(policies).is_ok(), "no policy is a misspelling of another one");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The live view of a session's display: its frames. Input of viewers uses computer control.
 
+mod places;
 mod ports;
 
+pub use places::{MAX_VIEWS, MAX_WATCHING_VIEWS, OpenViews, TooManyViews};
 pub use ports::LiveDisplay;
 #[cfg(feature = "mocks")]
 pub use ports::MockLiveDisplay;

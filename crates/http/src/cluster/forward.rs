@@ -250,6 +250,7 @@ impl Answered {
         let counter = ByteCounter::open(CHANNEL, backlog, None);
         let guard = Box::new((registered, self.connected));
         let (unread, limits) = (UnreadBytes::default(), Limits::default());
-        Ok(switched.streaming(RelayBody::new(payload, upstream, unread, ending, limits, counter, guard)))
+        let body = RelayBody::new(payload, upstream, unread, ending, limits, counter, guard);
+        Ok(switched.streaming(body.of_node()))
     }
 }

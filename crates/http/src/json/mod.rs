@@ -16,6 +16,7 @@ use self::strict::{InvalidField, Reading, Strict};
 use crate::{
     error::{ApiError, Code},
     ignored_fields::IgnoredFields,
+    restricting::Restrictions,
 };
 
 /// A check of all fields of a body.
@@ -26,18 +27,19 @@ type Check<'c> = &'c dyn Fn(&Map<String, Value>) -> Result<(), ApiError>;
 /// # Errors
 /// `bad_request` if the body is not JSON or has a duplicate key; `invalid_input` with the field for another type.
 pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    Ok(read_with_ignored(body, &|_| Ok(()))?.0)
+    Ok(read_with_ignored(body, &|_| Ok(()), Restrictions::default())?.0)
 }
 
 /// Reads as [`read`] does, and also returns the fields that `T` does not have. `check` sees all fields before.
 ///
 /// # Errors
-/// As [`read`], and the error of `check`.
+/// As [`read`], and the error of `check`; `invalid_input` with an unknown field that `restrictions` refuse.
 pub(crate) fn read_with_ignored<T: DeserializeOwned>(
     body: &[u8],
     check: Check<'_>,
+    restrictions: Restrictions,
 ) -> Result<(T, IgnoredFields), ApiError> {
-    let reading = Reading::default();
+    let reading = Reading::new(restrictions);
     match T::deserialize(Strict::new(object(body, check)?, &reading)) {
         Ok(read) => Ok((read, reading.ignored())),
         Err(error) => Err(reading.refusal(error)),
@@ -200,7 +202,7 @@ mod tests {
     #[test]
     fn ignored_fields_are_named_with_their_parents() {
         let body = br#"{"new": {"a": [1]}, "sizes": [{}, {"depth": 1}], "by_name": {"x": {"y": null}}}"#;
-        let (_, ignored) = read_with_ignored::<Lists>(body, &|_| Ok(())).expect("accepted");
+        let (_, ignored) = read_with_ignored::<Lists>(body, &|_| Ok(()), Restrictions::default()).expect("accepted");
         assert_eq!(ignored.paths(), ["by_name.x.y", "new", "sizes.1.depth"]);
     }
 

@@ -12,7 +12,7 @@ use serde::{
 };
 use serde_json::{Value, map};
 
-use crate::{error::ApiError, ignored_fields::IgnoredFields};
+use crate::{error::ApiError, ignored_fields::IgnoredFields, restricting::Restrictions};
 
 /// A field has an invalid type or value, or is missing.
 #[derive(Debug)]
@@ -89,6 +89,11 @@ impl Place<'_> {
         self.path(|path, index| path.push_str(&format!("[{index}]")))
     }
 
+    /// Returns the path of the objects of one kind: `extensions[]`.
+    fn of_kind(&self) -> String {
+        self.path(|path, _| path.push_str("[]"))
+    }
+
     /// Returns the path of an ignored field: `extensions.0.id`.
     fn of_ignored(&self) -> String {
         self.path(|path, index| path.push_str(&format!(".{index}")))
@@ -114,9 +119,28 @@ pub(super) struct Reading {
     /// The path of the first error; `None` if it is not below the body.
     failed_at: RefCell<Option<String>>,
     ignored: RefCell<IgnoredFields>,
+    /// Which unknown fields are refused.
+    restrictions: Restrictions,
 }
 
 impl Reading {
+    /// Returns the notes about a body whose unknown fields are refused as `restrictions` say.
+    pub(super) fn new(restrictions: Restrictions) -> Self {
+        Self { restrictions, ..Self::default() }
+    }
+
+    /// Notes a field that the type does not have.
+    fn unknown(&self, place: &Place<'_>, value: &Value) -> Result<(), InvalidField> {
+        if let Place::Field(parent, name) = place
+            && !value.is_null()
+            && let Some(refusal) = self.restrictions.refusal(&parent.of_kind(), name)
+        {
+            return Err(InvalidField::new(FieldCode::NotAllowed, refusal));
+        }
+        self.ignored.borrow_mut().add(|| place.of_ignored());
+        Ok(())
+    }
+
     /// Notes the place of an error. The first place is the innermost.
     fn failed(&self, place: &Place<'_>) {
         self.failed_at.borrow_mut().get_or_insert_with(|| place.of_error());
@@ -232,9 +256,8 @@ impl<'de> Deserializer<'de> for Strict<'_> {
         }
     }
 
-    /// Notes a field that the type does not have.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidField> {
-        self.reading.ignored.borrow_mut().add(|| self.place.of_ignored());
+        self.reading.unknown(self.place, &self.value)?;
         visitor.visit_unit()
     }
 

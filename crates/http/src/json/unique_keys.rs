@@ -2,6 +2,7 @@
 
 use std::{cell::Cell, fmt};
 
+use casement_domain::untrusted_json::MAX_VALUES;
 use serde::{
     Deserializer,
     de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},
@@ -10,8 +11,6 @@ use serde_json::{Map, Number, Value, de::Read};
 
 /// The maximum nesting of arrays and objects in a body.
 pub(super) const MAX_DEPTH: usize = 64;
-/// The maximum number of values of a body, including arrays and objects: each takes many times the memory of its text.
-const MAX_VALUES: usize = 50_000;
 
 /// Reads the text to its end.
 ///

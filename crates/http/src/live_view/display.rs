@@ -31,6 +31,14 @@ pub struct WholeDisplay {
     pub session: Session,
 }
 
+/// What a viewer is told of its display.
+pub(super) enum DisplayUpdate {
+    /// A frame, as a message.
+    Frame(Vec<u8>),
+    /// No frame can be read now. Frames follow when one can.
+    Unavailable,
+}
+
 type Request = BoxFuture<'static, Result<Option<Frame>, OperationError>>;
 
 /// A display as one viewer sees it.
@@ -42,6 +50,8 @@ pub(super) struct Display {
     seen_state: Option<u64>,
     in_flight: usize,
     request: Option<Request>,
+    /// Whether the last request failed.
+    is_failing: bool,
     pub(super) size: (u32, u32),
 }
 
@@ -57,13 +67,14 @@ impl Display {
             seen_state: None,
             in_flight: 0,
             request: None,
+            is_failing: false,
             size: (viewport.width, viewport.height),
         })
     }
 
     /// Waits for the next frame for the page, as a message: the size of the display and the position of the changed
-    /// part, then the part. Waits while enough frames are in flight. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Vec<u8> {
+    /// part, then the part; or for the first failure after a frame. Waits while enough frames are in flight. Cancel-safe.
+    pub(super) async fn next(&mut self) -> DisplayUpdate {
         if self.in_flight >= MAX_IN_FLIGHT {
             return std::future::pending().await;
         }
@@ -76,7 +87,10 @@ impl Display {
             let result = request.await;
             self.request = None;
             match result {
-                Ok(Some(frame)) => return self.encode(&frame),
+                Ok(Some(frame)) => {
+                    self.is_failing = false;
+                    return DisplayUpdate::Frame(self.encode(&frame));
+                }
                 // The display has not changed.
                 Ok(None) => {}
                 Err(error) => {
@@ -86,6 +100,9 @@ impl Display {
                         sleep(RETRY_BACKOFF).await;
                         Ok(None)
                     }));
+                    if !std::mem::replace(&mut self.is_failing, true) {
+                        return DisplayUpdate::Unavailable;
+                    }
                 }
             }
         }

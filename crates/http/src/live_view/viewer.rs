@@ -1,10 +1,11 @@
 //! The WebSocket of one viewer.
 
-use std::{any::Any, sync::Arc, time::Duration};
+use std::{any::Any, convert::Infallible, sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use actix_ws::{AggregatedMessage, AggregatedMessageStream, CloseCode, ProtocolError, Session};
 use casement_domain::live_view::DialogAnswer;
+use futures_util::stream;
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
 use tracing::Instrument as _;
@@ -12,7 +13,7 @@ use tracing::Instrument as _;
 use super::{
     cdp::{Cdp, ConnectError, Disconnected},
     dialogs::{Dialogs, PageDialogs},
-    display::{Display, WholeDisplay},
+    display::{Display, DisplayUpdate, WholeDisplay},
     input::{self, MAX_TEXT_BYTES, PageMessage},
     screencast::Screencast,
 };
@@ -52,12 +53,26 @@ pub struct LiveView {
     pub dialogs: Option<PageDialogs>,
     /// A URL with a `view` token, which the page offers for sharing.
     pub view_url: Option<String>,
+    /// The interval of pings, which keep the connection open without frames.
+    pub ping_interval: Duration,
     /// Ends the view with a reason.
     pub end: EndSignal,
     /// Observes the opening and the end of the view.
     pub observer: Option<Box<dyn RelayObserver>>,
     /// Dropped when the view ends; keeps the session from counting as idle.
     pub guard: Box<dyn Any>,
+}
+
+/// Accepts the handshake of a viewer for whom the session has no place, and closes with the reason: a page of a browser is
+/// not told the status of a refused handshake.
+///
+/// # Errors
+/// [`BadHandshake`]; no response was sent to the client yet.
+pub(crate) fn refuse_view(request: &HttpRequest) -> Result<HttpResponse, BadHandshake> {
+    let client = ClientHandshake::read(request)?;
+    let reason = CloseReason::TooManyViewers;
+    ByteCounter::open("live_view", client.backlog(), None).ended(reason, true);
+    Ok(client.accept().streaming(stream::iter([Ok::<_, Infallible>(reason.frame())])))
 }
 
 /// A live view could not be opened; no response was sent to the client yet.
@@ -93,7 +108,8 @@ impl LiveView {
         let closing = session.clone();
         let display = self.display.and_then(Display::new);
         let dialogs = self.dialogs.map(Dialogs::new);
-        let mut view = View { access: self.access, may_act: self.may_act, session, display, dialogs };
+        let (access, may_act, ping_interval) = (self.access, self.may_act, self.ping_interval);
+        let mut view = View { access, may_act, session, display, dialogs, ping_interval };
         let end_of_view = tokio::select! {
             reason = end.clone().ended() => ViewEnd::Closed(reason),
             Err(end_of_view) = view.run(cdp, stream, self.view_url.as_deref()) => end_of_view,
@@ -142,6 +158,7 @@ struct View {
     session: Session,
     display: Option<Display>,
     dialogs: Option<Dialogs>,
+    ping_interval: Duration,
 }
 
 impl View {
@@ -150,7 +167,7 @@ impl View {
         cdp: Cdp,
         mut stream: AggregatedMessageStream,
         view_url: Option<&str>,
-    ) -> Result<std::convert::Infallible, ViewEnd> {
+    ) -> Result<Infallible, ViewEnd> {
         let mut cast = Screencast::start(cdp, self.display.is_some()).await?;
         let hello = json!({
             "t": "hello", "input": self.access == Access::Interact, "view_url": view_url, "display": self.display.is_some(),
@@ -160,6 +177,8 @@ impl View {
         tabs.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut titles = interval_at(Instant::now() + TITLES_INTERVAL, TITLES_INTERVAL);
         titles.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pings = interval_at(Instant::now() + self.ping_interval, self.ping_interval);
+        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 message = stream.recv() => match message {
@@ -172,9 +191,13 @@ impl View {
                         send_result(timeout(STALL_TIMEOUT, self.session.binary(jpeg)).await)?;
                     }
                 }
-                frame = next_frame(&mut self.display) => {
-                    send_result(timeout(STALL_TIMEOUT, self.session.binary(frame)).await)?;
-                }
+                update = next_update(&mut self.display) => match update {
+                    DisplayUpdate::Frame(frame) => {
+                        send_result(timeout(STALL_TIMEOUT, self.session.binary(frame)).await)?;
+                    }
+                    DisplayUpdate::Unavailable => self.send(&json!({ "t": "unavailable" })).await?,
+                },
+                _ = pings.tick() => send_result(timeout(STALL_TIMEOUT, self.session.ping(b"")).await)?,
                 dialogs = next_dialogs(&mut self.dialogs) => self.send(&dialogs).await?,
                 _ = titles.tick() => cast.request_titles().await?,
                 _ = tabs.tick() => {
@@ -203,7 +226,7 @@ impl View {
                 let _ = self.session.clone().close(None).await;
                 Err(ViewEnd::ClientDisconnected)
             }
-            AggregatedMessage::Binary(_) => Err(ViewEnd::Closed(CloseReason::Protocol)),
+            AggregatedMessage::Binary(_) => Err(ViewEnd::Closed(CloseReason::UnsupportedData)),
         }
     }
 
@@ -249,7 +272,7 @@ impl View {
 }
 
 /// Waits for the next frame of the display; forever if there is no display.
-async fn next_frame(display: &mut Option<Display>) -> Vec<u8> {
+async fn next_update(display: &mut Option<Display>) -> DisplayUpdate {
     match display {
         Some(display) => display.next().await,
         None => std::future::pending().await,

@@ -18,6 +18,7 @@ use tokio_util::io::poll_read_buf;
 
 use super::{
     ByteCounter, CloseReason, FileCommands, FrameTracker, Limits, Upstream, client_frames::ClientFrames, held_close,
+    wire,
 };
 
 /// The number of bytes that are read from the upstream at once. With actix's own buffers, it bounds the memory of a
@@ -69,6 +70,10 @@ pub(crate) struct RelayBody {
     state: State,
     limits: Limits,
     yielded_at: Option<Instant>,
+    /// When bytes for the client were yielded last.
+    last_sent: Instant,
+    /// Completes at the earliest time for the next ping; `None` if the upstream sends pings.
+    ping_timer: Option<Pin<Box<Sleep>>>,
     counter: ByteCounter,
     /// The number of messages that were forwarded before the relay started.
     initial_messages: u64,
@@ -107,6 +112,8 @@ impl RelayBody {
             holds_close: false,
             ending,
             state: State::Open,
+            ping_timer: Some(Box::pin(tokio::time::sleep(limits.ping_interval))),
+            last_sent: Instant::now(),
             limits,
             yielded_at: None,
             counter,
@@ -123,6 +130,11 @@ impl RelayBody {
     /// Holds the upstream's own close frames back if its browser is remote.
     pub(crate) fn of_remote(self, is_remote: bool) -> Self {
         Self { holds_close: is_remote, ..self }
+    }
+
+    /// Leaves the pings to the upstream, which is a relay of another node.
+    pub(crate) fn of_node(self) -> Self {
+        Self { ping_timer: None, ..self }
     }
 
     /// Ends the relay, with a close frame if the client's side is between two frames.
@@ -270,11 +282,14 @@ impl RelayBody {
             && held_close::before_close(&self.buffer, &self.from_upstream).is_none()
     }
 
-    /// Handles the end of the upstream, which is regular after a close frame of either side.
+    /// Handles the end of the upstream, which is regular after a close frame of either side. A close frame of the client
+    /// that the upstream left without an answer is answered here.
     fn upstream_ended(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if self.from_upstream.close_seen() || self.from_client.close_seen() {
             self.counter.closed();
-            return self.over();
+            self.state = State::Over;
+            let is_unanswered = self.from_upstream.between_frames() && !self.from_upstream.close_seen();
+            return Poll::Ready(is_unanswered.then(|| Ok(CloseReason::Normal.frame())));
         }
         self.state = State::AwaitingReason(Box::pin(tokio::time::sleep(self.limits.crash_grace)));
         self.await_reason(cx)
@@ -314,18 +329,45 @@ impl RelayBody {
         }
         match self.pump_client(cx) {
             ClientPoll::Pending => {}
-            ClientPoll::ClientEnded => return self.over(),
+            ClientPoll::ClientEnded => {
+                if self.from_client.close_seen() {
+                    self.counter.closed();
+                }
+                return self.over();
+            }
             ClientPoll::Refused(reason) => return self.refuse(reason),
             // Data that the upstream sent before its end, such as a close frame, is still forwarded.
             ClientPoll::UpstreamEnded => self.to_upstream.clear(),
         }
         match self.pump_upstream(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(chunk)) => {
-                self.yielded_at = Some(Instant::now());
-                Poll::Ready(Some(Ok(chunk)))
-            }
+            Poll::Pending => self.poll_ping(cx).map(|ping| Some(Ok(self.yielded(ping)))),
+            Poll::Ready(Some(chunk)) => Poll::Ready(Some(Ok(self.yielded(chunk)))),
             Poll::Ready(None) => self.upstream_ended(cx),
+        }
+    }
+
+    /// Notes that bytes are yielded now.
+    fn yielded(&mut self, bytes: Bytes) -> Bytes {
+        self.last_sent = Instant::now();
+        self.yielded_at = Some(self.last_sent);
+        bytes
+    }
+
+    /// Returns a ping for the client once no byte was sent for the interval.
+    fn poll_ping(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
+        let interval = self.limits.ping_interval;
+        loop {
+            let Some(timer) = &mut self.ping_timer else { return Poll::Pending };
+            ready!(timer.as_mut().poll(cx));
+            let silent = self.last_sent.elapsed();
+            let is_due = silent >= interval;
+            let wait = if is_due { interval } else { interval - silent };
+            timer.as_mut().reset(tokio::time::Instant::now() + wait);
+            let is_closing = self.from_upstream.close_seen() || self.from_client.close_seen();
+            if is_due && !is_closing && self.from_upstream.between_frames() {
+                self.from_client.expect_pong();
+                return Poll::Ready(wire::encode(wire::PING, b"", None));
+            }
         }
     }
 }

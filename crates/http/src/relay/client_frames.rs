@@ -1,7 +1,7 @@
 //! Checks the frames of a client one by one, and forwards them to the browser in pieces that it accepts.
 //!
-//! Only frame headers are parsed. The server itself reports protocol violations to the client, because the browser
-//! would just close the connection, which looks like a crash.
+//! Only frame headers are parsed. The server itself reports protocol violations and binary messages to the client, because
+//! the browser would just close the connection, which looks like a crash.
 
 use std::collections::VecDeque;
 
@@ -33,6 +33,10 @@ pub(crate) struct ClientFrames {
     message: u64,
     messages: u64,
     close_seen: bool,
+    /// The number of pings of the server that the client has not answered.
+    unanswered_pings: u32,
+    /// Whether the current frame answers a ping of the server, and is not forwarded.
+    is_dropped: bool,
     violation: Option<CloseReason>,
 }
 
@@ -50,6 +54,8 @@ impl ClientFrames {
             message: 0,
             messages: 0,
             close_seen: false,
+            unanswered_pings: 0,
+            is_dropped: false,
             violation: None,
         }
     }
@@ -62,6 +68,11 @@ impl ClientFrames {
     /// Returns whether a close frame has started; no frame may follow it.
     pub(crate) fn close_seen(&self) -> bool {
         self.close_seen
+    }
+
+    /// Notes that the server has sent a ping of its own. Its pong is not forwarded.
+    pub(crate) fn expect_pong(&mut self) {
+        self.unanswered_pings = self.unanswered_pings.saturating_add(1);
     }
 
     /// Returns the reason why no more frames of this client are forwarded.
@@ -77,6 +88,10 @@ impl ClientFrames {
         while at < chunk.len() && self.violation.is_none() {
             if self.payload_left > 0 {
                 at += self.skip(chunk.len() - at);
+                if self.is_dropped {
+                    from = at;
+                    continue;
+                }
                 if self.piece_left == 0 && self.payload_left > 0 {
                     forward(chunk, from..at, out);
                     out.push_back(self.next_piece(wire::CONTINUATION));
@@ -100,6 +115,12 @@ impl ClientFrames {
                     return;
                 }
             };
+            if self.is_dropped {
+                forward(chunk, from..header_start, out);
+                self.piece_left = self.payload_left;
+                from = at;
+                continue;
+            }
             if self.payload_left > MAX_PIECE_BYTES {
                 forward(chunk, from..header_start, out);
                 out.push_back(self.next_piece(opcode));
@@ -132,6 +153,13 @@ impl ClientFrames {
     fn begin_frame(&mut self, header: &Header) -> Result<u8, BadFrame> {
         header.check()?;
         self.mask = header.mask.ok_or(BadFrame::Protocol("a client's frame is not masked"))?;
+        if header.opcode == wire::BINARY {
+            return Err(BadFrame::Binary);
+        }
+        self.is_dropped = header.opcode == wire::PONG && self.unanswered_pings > 0;
+        if self.is_dropped {
+            self.unanswered_pings -= 1;
+        }
         if header.opcode < wire::CLOSE {
             match (self.in_message, header.opcode == wire::CONTINUATION) {
                 (false, true) => return Err(BadFrame::Protocol("a continuation of no message")),
@@ -182,7 +210,7 @@ mod tests {
         let mut all = Vec::new();
         for (fin, opcode, length) in [
             (true, 1, 0),
-            (true, 2, 200),
+            (true, 1, 200),
             (false, 1, 5),
             (true, 9, 125),
             (false, 0, 70_000),
@@ -224,23 +252,51 @@ mod tests {
     }
 
     #[test]
+    fn a_binary_message_is_refused_with_a_reason_of_its_own() {
+        for bad in [frame(true, 2, b"x"), frame(false, 2, b"x")] {
+            let (output, violation) = forwarded(&[frame(true, 1, b"good"), bad].concat(), 3, u64::MAX);
+            assert_eq!(violation, Some(CloseReason::UnsupportedData));
+            assert_eq!(output, frame(true, 1, b"good"));
+        }
+    }
+
+    #[test]
+    fn only_the_answers_to_pings_of_the_server_are_left_out() {
+        let (text, pong) = (frame(true, 1, b"text"), frame(true, 10, b"pong"));
+        let first_part = frame(false, 1, b"first");
+        let rest = frame(true, 0, b"rest");
+        let all = [&text[..], &pong, &first_part, &pong, &rest, &pong].concat();
+        let expected = [&text[..], &first_part, &rest, &pong].concat();
+        for size in [1, 2, 7, all.len()] {
+            let (mut frames, mut out) = (ClientFrames::new(u64::MAX), VecDeque::new());
+            frames.expect_pong();
+            frames.expect_pong();
+            for chunk in all.chunks(size) {
+                frames.pass(&Bytes::copy_from_slice(chunk), &mut out);
+            }
+            let passed: Vec<u8> = out.into_iter().flatten().collect();
+            assert_eq!((passed, frames.violation()), (expected.clone(), None), "by {size}");
+        }
+    }
+
+    #[test]
     fn a_message_at_the_limit_passes_in_pieces_and_a_longer_one_is_refused() {
         let limit = 2 * MAX_PIECE_BYTES + 5;
         let payload: Vec<u8> = (0..limit).map(|at| at.to_le_bytes()[0]).collect();
-        let (output, violation) = forwarded(&frame(true, 2, &payload), 100_000, limit);
+        let (output, violation) = forwarded(&frame(true, 1, &payload), 100_000, limit);
         assert_eq!(violation, None);
         let (mut rest, mut whole, mut headers) = (bytes::BytesMut::from(&output[..]), Vec::new(), Vec::new());
-        let mut sent = bytes::BytesMut::from(&frame(true, 2, &payload)[..]);
+        let mut sent = bytes::BytesMut::from(&frame(true, 1, &payload)[..]);
         let sent = wire::decode(&mut sent, u64::MAX).expect("a frame").expect("whole");
         while let Some(piece) = wire::decode(&mut rest, u64::MAX).expect("a frame") {
             headers.push((piece.fin, piece.opcode, piece.payload.len() as u64));
             whole.extend_from_slice(&piece.payload);
         }
-        assert_eq!(headers, [(false, 2, MAX_PIECE_BYTES), (false, 0, MAX_PIECE_BYTES), (true, 0, 5)]);
+        assert_eq!(headers, [(false, 1, MAX_PIECE_BYTES), (false, 0, MAX_PIECE_BYTES), (true, 0, 5)]);
         assert!(whole == sent.payload, "the payload is unchanged");
-        let (output, violation) = forwarded(&wire::header(true, 2, limit + 1, Some([1; 4])), 3, limit);
+        let (output, violation) = forwarded(&wire::header(true, 1, limit + 1, Some([1; 4])), 3, limit);
         assert_eq!((output.len(), violation), (0, Some(CloseReason::MessageTooBig)));
-        let two = [frame(false, 2, b"12345"), frame(true, 0, b"6")].concat();
+        let two = [frame(false, 1, b"12345"), frame(true, 0, b"6")].concat();
         assert_eq!(forwarded(&two, 4, 5).1, Some(CloseReason::MessageTooBig), "over all its fragments");
     }
 }

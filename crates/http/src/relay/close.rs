@@ -38,17 +38,21 @@ pub enum CloseReason {
     Drain,
     /// The client sent a message above the limit.
     MessageTooBig,
+    /// The client sent a binary message, which no endpoint accepts.
+    UnsupportedData,
     /// The client broke the WebSocket protocol.
     Protocol,
     /// The client violated a rule of the endpoint, for example by not opening its session.
     Policy,
     /// The node of the session, or the server of its remote browser, cannot be reached; the session may continue.
     NodeUnreachable,
+    /// The session has as many live views as it may have; the session continues.
+    TooManyViewers,
 }
 
 impl CloseReason {
     /// Every reason, for tables and tests.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Normal,
         Self::Deleted,
         Self::IdleTimeout,
@@ -63,9 +67,11 @@ impl CloseReason {
         Self::EngineLost,
         Self::Drain,
         Self::MessageTooBig,
+        Self::UnsupportedData,
         Self::Protocol,
         Self::Policy,
         Self::NodeUnreachable,
+        Self::TooManyViewers,
     ];
 
     /// Returns the WebSocket close code and the reason text.
@@ -85,9 +91,11 @@ impl CloseReason {
             Self::EngineLost => (4011, "engine_lost"),
             Self::Drain => (1012, "drain"),
             Self::MessageTooBig => (1009, "message_too_big"),
+            Self::UnsupportedData => (1003, "unsupported_data"),
             Self::Protocol => (1002, "protocol_error"),
             Self::Policy => (1008, "policy"),
             Self::NodeUnreachable => (4009, "node_unreachable"),
+            Self::TooManyViewers => (4012, "too_many_viewers"),
         }
     }
 

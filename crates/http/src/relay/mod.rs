@@ -2,7 +2,7 @@
 //!
 //! actix responds to the upgrade with a streaming body that is the whole relay (see
 //! `docs/decisions/0003-websocket-relay-in-actix.md`): actix provides the backpressure in both directions, and the
-//! relay exists as long as the connection.
+//! relay exists as long as the connection. The connection ends after both close frames (`websocket_end`).
 
 mod backlog;
 mod body;
@@ -51,6 +51,10 @@ pub(crate) use self::{
     upstream::Upstream,
 };
 
+/// The time without a byte for the client after which a WebSocket is kept open by a ping. Common front ends close connections
+/// on which nothing flows for 60 or 100 s.
+pub(crate) const PING_INTERVAL: Duration = Duration::from_secs(30);
+
 /// A relay could not be opened; no response was sent to the client yet.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
@@ -84,6 +88,8 @@ pub struct Limits {
     pub stall_timeout: Duration,
     /// The maximum wait for the session's end reason after the upstream has closed its connection.
     pub crash_grace: Duration,
+    /// The time without a byte for the client after which it is sent a ping.
+    pub ping_interval: Duration,
 }
 
 impl Default for Limits {
@@ -92,6 +98,7 @@ impl Default for Limits {
             max_client_message_bytes: 100 * 1024 * 1024,
             stall_timeout: STALL_TIMEOUT,
             crash_grace: Duration::from_secs(1),
+            ping_interval: PING_INTERVAL,
         }
     }
 }

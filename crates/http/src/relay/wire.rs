@@ -30,6 +30,8 @@ pub struct TooLong {
 pub(crate) enum BadFrame {
     #[error(transparent)]
     TooLong(#[from] TooLong),
+    #[error("a message is binary")]
+    Binary,
     #[error("the WebSocket protocol is broken: {0}")]
     Protocol(&'static str),
 }
@@ -38,6 +40,7 @@ impl From<BadFrame> for CloseReason {
     fn from(bad: BadFrame) -> Self {
         match bad {
             BadFrame::TooLong(_) => Self::MessageTooBig,
+            BadFrame::Binary => Self::UnsupportedData,
             BadFrame::Protocol(_) => Self::Protocol,
         }
     }

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use casement_domain::field::FieldCode;
+use casement_domain::{
+    field::FieldCode,
+    untrusted_json::{self, UntrustedJsonError},
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -92,8 +95,11 @@ pub(super) struct NewSession {
 /// # Errors
 /// `bad_request` for malformed capabilities; `not_supported` and `invalid_input` with the name of a capability.
 pub(super) fn read(body: &[u8]) -> Result<NewSession, ApiError> {
-    let body: Value =
-        serde_json::from_slice(body).map_err(|_| ApiError::new(Code::BadRequest, "the body is not JSON"))?;
+    let refused = |error: UntrustedJsonError| match error {
+        UntrustedJsonError::TooManyValues { .. } => ApiError::new(Code::BadRequest, error.to_string()),
+        UntrustedJsonError::Form(_) => ApiError::new(Code::BadRequest, "the body is not JSON"),
+    };
+    let body: Value = untrusted_json::parse(body).map_err(refused)?;
     let mut new = Reader::default();
     for (name, value) in chosen(&body)? {
         new.take(name, value)?;

@@ -1,7 +1,10 @@
 //! The handlers of `/wd/hub`.
 
 use actix_web::{HttpRequest, HttpResponse, body::to_bytes_limited, http::header};
-use casement_domain::session::{Session, SessionEvent};
+use casement_domain::{
+    session::{Session, SessionEvent},
+    untrusted_json,
+};
 use serde_json::{Value, json};
 use tracing::Instrument as _;
 use url::Url;
@@ -63,7 +66,7 @@ async fn new_session(request: Result<Request<ProjectKey>, ApiError>) -> Answer {
     let unreadable = || ApiError::new(Code::UpstreamError, "chromedriver's answer makes no sense");
     let body = to_bytes_limited(answered.into_body(), MAX_ANSWER_BYTES).await.map_err(|_| unreadable())?;
     let body = body.map_err(|_| unreadable())?;
-    let mut body: Value = serde_json::from_slice(&body).map_err(|error| unreadable().caused_by(error))?;
+    let mut body: Value = untrusted_json::parse(&body).map_err(|error| unreadable().caused_by(error))?;
     let urls = Urls::new(&api.public_url, &api.services.tokens, &session);
     rewrite(&mut body["value"], &session, &urls, downloads);
     add_direct_address(&mut body["value"]["capabilities"], &urls.hub());

@@ -18,6 +18,7 @@ use std::{
 use actix_web::{HttpResponse, web};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::{Bytes, BytesMut};
+use casement_domain::untrusted_json;
 use futures_util::{Stream, StreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -227,6 +228,7 @@ impl Binding {
                 self.steps.push_back(Step::ClientEnded);
                 Ok(())
             }
+            wire::BINARY => Err(Step::End(CloseReason::UnsupportedData)),
             _ => Err(Step::End(CloseReason::Protocol)),
         }
     }
@@ -261,7 +263,7 @@ impl Binding {
             }
             return;
         }
-        let mut response = serde_json::from_slice::<Value>(&message.payload).unwrap_or_default();
+        let mut response: Value = untrusted_json::parse(&message.payload).unwrap_or_default();
         if self.pending_session.is_none() || response.get("id") != self.pending_session.as_ref() {
             self.send(wire::TEXT, &message.payload);
             return;
@@ -330,7 +332,7 @@ async fn exchange(upstream: &mut Upstream, read: &mut BytesMut, outgoing: &mut B
 
 /// Parses a client's text as a command, or returns the error response.
 fn parse(text: &[u8]) -> Result<Value, Value> {
-    let command: Value = serde_json::from_slice(text)
+    let command: Value = untrusted_json::parse(text)
         .map_err(|error| error_response(None, "invalid argument", &format!("not a command: {error}")))?;
     let id = command.get("id").filter(|id| id.is_u64());
     if id.is_none() || !command.get("method").is_some_and(Value::is_string) {

@@ -6,7 +6,7 @@ use actix_web::{
     http::{Method, StatusCode, header},
 };
 use bytes::Bytes;
-use casement_domain::engine::EngineName;
+use casement_domain::{engine::EngineName, untrusted_json};
 use futures_util::TryStreamExt as _;
 use http_body_util::{BodyDataStream, BodyExt as _, Full, Limited};
 use hyper::{Request, Response, body::Incoming};
@@ -91,8 +91,8 @@ pub enum ClassicError {
     /// The method does not exist in WebDriver (405 `unknown method`).
     #[error("WebDriver knows GET, POST and DELETE")]
     Method,
-    /// The body of a new session is too long or not JSON (400 `invalid argument`).
-    #[error("the body of a new session is not JSON of at most 1 MiB")]
+    /// The body of a new session is too long, has too many values or is not JSON (400 `invalid argument`).
+    #[error("the body of a new session is not JSON of at most 1 MiB and 50000 values")]
     Body,
     /// The capabilities are malformed (400 `invalid argument`).
     #[error(transparent)]
@@ -161,7 +161,7 @@ fn bind_body(body: &[u8]) -> Result<Bytes, ClassicError> {
     if body.len() > MAX_NEW_SESSION_BYTES {
         return Err(ClassicError::Body);
     }
-    let parameters: Value = serde_json::from_slice(body).map_err(|_| ClassicError::Body)?;
+    let parameters: Value = untrusted_json::parse(body).map_err(|_| ClassicError::Body)?;
     Ok(capabilities::bind(&parameters, Bidi::AsRequested)?.to_string().into())
 }
 
@@ -194,7 +194,7 @@ pub async fn forward(
         .collect()
         .await
         .map_err(ClassicError::Response)?;
-    let mut value: Value = serde_json::from_slice(&body.to_bytes()).map_err(response_error)?;
+    let mut value: Value = untrusted_json::parse(&body.to_bytes()).map_err(response_error)?;
     let mut created = None;
     if let Some(result) = value.get_mut("value") {
         public_url::rewrite(result, webdriver_url);

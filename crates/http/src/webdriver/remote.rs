@@ -8,7 +8,7 @@ use actix_web::{
     http::{Method, StatusCode, header},
 };
 use bytes::Bytes;
-use casement_domain::engine::EngineName;
+use casement_domain::{engine::EngineName, untrusted_json};
 use futures_util::TryStreamExt as _;
 use http_body_util::{BodyDataStream, BodyExt as _, Full, Limited};
 use hyper::{Request, Response, body::Body as _, body::Incoming};
@@ -110,7 +110,7 @@ impl RemoteClassic<'_> {
         if body.len() > MAX_NEW_SESSION_BYTES {
             return Err(ClassicError::Body);
         }
-        let parameters: Value = serde_json::from_slice(body).map_err(|_| ClassicError::Body)?;
+        let parameters: Value = untrusted_json::parse(body).map_err(|_| ClassicError::Body)?;
         let compared = remote_capabilities::compare(&parameters, Bidi::AsRequested, self.session);
         let Requested { bidi, timeouts } = compared.map_err(|unmatched| match unmatched {
             Unmatched::Malformed(bad) => ClassicError::Capabilities(bad),
@@ -204,7 +204,7 @@ async fn uploaded(response: Response<Incoming>) -> Result<RemoteAnswer, ClassicE
     let status = response.status();
     let body = Limited::new(response.into_body(), MAX_SHORT_ANSWER_BYTES).collect().await;
     let body = body.map_err(ClassicError::Response)?.to_bytes();
-    let answered: Value = serde_json::from_slice(&body).map_err(response_error)?;
+    let answered: Value = untrusted_json::parse(&body).map_err(response_error)?;
     let uploaded = answered["value"].as_str().filter(|_| status.is_success()).map(str::to_owned);
     let response = head(status.as_u16())?.body(body);
     Ok(RemoteAnswer { answer: ClassicResponse { response, created: None }, uploaded })

@@ -22,7 +22,7 @@ use time::OffsetDateTime;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::{
-    sockets::Echo,
+    sockets::{Echo, check_ends_after_both_close_frames},
     support::{Key, Ports, TestApi},
 };
 
@@ -205,6 +205,14 @@ async fn a_websocket_reaches_the_session_and_gets_its_close_reason() {
     assert_eq!((u16::from(frame.code), frame.reason.as_str()), (1012, "drain"));
     drop(socket);
     draining.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relayed_websocket_ends_after_both_close_frames() {
+    let owner = Ports { session_connector: Some(Echo::start().await), ..Ports::of_first_session() };
+    let two = Two::start(Ports::default(), owner);
+    two.owner.sessions.activity().watch(&session(1));
+    check_ends_after_both_close_frames(&two.entrance).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
 //! Classic WebDriver for a browser on a WebDriver server.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use casement_domain::{
     session::{Session, SessionEvent},
@@ -8,8 +8,10 @@ use casement_domain::{
     testing::{NOON, session, session_id},
 };
 use casement_http::Permission;
+use casement_test_support::websocket::read_head;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
 use super::support::{FakeGrid, GRID_HOST, GRID_SECRET, GRID_SESSION, Ports, Reply, TestApi};
 
@@ -264,4 +266,18 @@ async fn an_ended_session_reaches_no_server() {
     let refused = remote.command("GET", &format!("session/{GRID_SESSION}/url"), "").await;
     assert_eq!((refused.status, error(&refused)), (404, "invalid session id".to_owned()));
     assert!(remote.grid.seen().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_the_server_without_a_body_leaves_nothing_before_the_next_response() {
+    let remote = Remote::start();
+    remote.grid.answers_raw("HTTP/1.1 204 No Content\r\ncontent-type: application/json\r\n\r\n");
+    let mut client = remote.api.connect().await;
+    let command = remote.path(&format!("wd/session/{GRID_SESSION}/url"));
+    for (path, status) in [(command.as_str(), 204), ("/healthz", 200)] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: casement.test\r\n\r\n");
+        client.write_all(request.as_bytes()).await.unwrap();
+        let head = tokio::time::timeout(Duration::from_secs(60), read_head(&mut client)).await.expect("a response");
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+    }
 }

@@ -5,7 +5,9 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use casement_domain::{
     BrowserId,
+    live_view::MAX_WATCHING_VIEWS,
     session::SessionEvent,
+    session_operation::OperationError,
     store_error::Replaced,
     telemetry::Followed,
     testing::{session, session_id},
@@ -14,6 +16,7 @@ use casement_http::{
     Permission, SessionConnector,
     relay::{BrowserConnection, BrowserConnector, Channel, ConnectorError},
 };
+use casement_test_support::websocket::frame;
 use futures_util::{SinkExt as _, StreamExt as _, stream};
 use pretty_assertions::assert_eq;
 use tokio::{
@@ -117,6 +120,38 @@ async fn the_end_of_a_session_closes_its_sockets_with_the_reason() {
     }
 }
 
+/// Checks that connections end as soon as both close frames were sent, while the server still waits for the close frame of a client
+/// that does not answer.
+pub(super) async fn check_ends_after_both_close_frames(api: &TestApi) {
+    let mut silent = open(api).await;
+    let silent = silent.get_mut();
+    silent.write_all(&frame(true, 2, b"refused", Some([1; 4]))).await.unwrap();
+    let closing = async {
+        // The server waits for seconds for the silent client. If it did so here too, these would take longer together.
+        for _ in 0..3 {
+            let mut socket = open(api).await;
+            socket.close(None).await.unwrap();
+            while let Some(Ok(message)) = socket.next().await {
+                assert!(message.is_close(), "{message:?}");
+            }
+        }
+    };
+    let waiting = async {
+        let mut rest = Vec::new();
+        let _ = silent.read_to_end(&mut rest).await;
+    };
+    tokio::select! {
+        biased;
+        () = closing => {}
+        () = waiting => panic!("the connections stay open after both close frames"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_ends_after_both_close_frames() {
+    check_ends_after_both_close_frames(&api().await).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_draining_server_closes_sockets_with_drain_and_stops_soon() {
     let api = api().await;
@@ -174,4 +209,47 @@ async fn an_open_socket_counts_as_activity() {
     };
     tokio::time::timeout(Duration::from_secs(60), closed).await.expect("idle once the socket is gone");
     assert_eq!(activity.idle(), [session_id(1)]);
+}
+
+/// Opens a live view and returns its first message.
+async fn view(api: &TestApi, permission: Permission) -> (WebSocketStream<TcpStream>, Message) {
+    let token = api.token(session_id(1), permission);
+    let url = format!("ws://casement.test/live/{}/socket?jwt={token}", session_id(1));
+    let (mut socket, _) = tokio_tungstenite::client_async(url, api.connect().await).await.unwrap();
+    let first =
+        tokio::time::timeout(Duration::from_secs(60), socket.next()).await.expect("a message").unwrap().unwrap();
+    (socket, first)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn viewers_of_a_view_only_link_leave_places_to_people_who_may_act_and_are_told() {
+    let mut ports = Ports { session_connector: Some(Echo::start().await), ..Ports::default() };
+    ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
+    ports.displays.expect_next_frame().returning(|_, _| Err(OperationError::State("no picture".to_owned())));
+    let api = TestApi::start(ports);
+    api.sessions.activity().watch(&session(1));
+    let mut watching = Vec::new();
+    for _ in 0..MAX_WATCHING_VIEWS {
+        let (socket, first) = view(&api, Permission::View).await;
+        assert!(first.is_text(), "{first:?}");
+        watching.push(socket);
+    }
+    let (_, refused) = view(&api, Permission::View).await;
+    let Message::Close(Some(frame)) = refused else { panic!("a place too many: {refused:?}") };
+    assert_eq!((u16::from(frame.code), frame.reason.as_str()), (4012, "too_many_viewers"));
+    let (mut operator, first) = view(&api, Permission::Interact).await;
+    assert!(first.is_text(), "{first:?}");
+    // A picture that cannot be read is told, too.
+    let told = async {
+        while let Some(Ok(message)) = operator.next().await {
+            if message.to_text().is_ok_and(|text| text == r#"{"t":"unavailable"}"#) {
+                return;
+            }
+        }
+        panic!("the view ended");
+    };
+    tokio::time::timeout(Duration::from_secs(60), told).await.expect("told");
+    drop(watching.pop());
+    let freed = async { while !view(&api, Permission::View).await.1.is_text() {} };
+    tokio::time::timeout(Duration::from_secs(60), freed).await.expect("a place is free again");
 }

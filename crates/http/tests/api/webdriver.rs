@@ -18,6 +18,7 @@ use casement_http::{
     Permission, SessionConnector,
     relay::{BrowserConnection, BrowserConnector, Channel, ConnectorError},
 };
+use casement_test_support::websocket::read_head;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 use tokio::{
@@ -74,6 +75,14 @@ async fn refuse(mut stream: TcpStream) {
     head(&mut stream).await;
     let error = json!({ "value": { "error": "session not created", "message": "no match", "stacktrace": "" } });
     respond(stream, "500 Internal Server Error", &error).await;
+}
+
+/// Answers with the status that the path names, and announces no body.
+async fn without_body(mut stream: TcpStream) {
+    let request = String::from_utf8(head(&mut stream).await).unwrap();
+    let is_status = |part: &&str| part.len() == 3 && part.bytes().all(|byte| byte.is_ascii_digit());
+    let status = request.split(['/', ' ']).find(is_status).expect("a status in the path");
+    stream.write_all(format!("HTTP/1.1 {status} None\r\n\r\n").as_bytes()).await.unwrap();
 }
 
 async fn answer(mut stream: TcpStream) {
@@ -199,5 +208,26 @@ async fn a_classic_session_ends_with_its_browser_at_the_latest() {
         client.connects();
         client.api.sessions.end(session_id(1), event).await.unwrap();
         client.disconnects(reason, 2);
+    }
+}
+
+/// A client reads the end of a body that may not be there as the beginning of the next response.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_without_a_body_leaves_nothing_before_the_next_response() {
+    let driver = Driver::answering(without_body).await;
+    let mut ports = Ports { session_connector: Some(Arc::new(driver)), ..Ports::default() };
+    ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
+    let api = TestApi::start(ports);
+    api.sessions.activity().watch(&session(1));
+    let token = api.token(session_id(1), Permission::Drive);
+    for status in [204, 304] {
+        let mut client = api.connect().await;
+        let command = format!("/vm/{}/wd/session/abc/{status}?jwt={token}", session_id(1));
+        for (path, expected) in [(command.as_str(), status), ("/healthz", 200)] {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: casement.test\r\n\r\n");
+            client.write_all(request.as_bytes()).await.unwrap();
+            let head = tokio::time::timeout(Duration::from_secs(60), read_head(&mut client)).await.expect("a response");
+            assert!(head.starts_with(&format!("HTTP/1.1 {expected} ")), "{head}");
+        }
     }
 }

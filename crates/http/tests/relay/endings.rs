@@ -25,9 +25,11 @@ fn close_codes_match_the_documentation() {
         (4011, "engine_lost"),
         (1012, "drain"),
         (1009, "message_too_big"),
+        (1003, "unsupported_data"),
         (1002, "protocol_error"),
         (1008, "policy"),
         (4009, "node_unreachable"),
+        (4012, "too_many_viewers"),
     ];
     assert_eq!(table, expected);
 }
@@ -120,7 +122,7 @@ async fn a_client_disconnect_closes_its_browser_connection() {
 async fn a_message_above_the_limit_is_refused_by_its_header_alone() {
     let server = Server::start().await;
     let (mut client, mut upstream, _) = server.pair("/cdp").await;
-    let mut header = frame_header(true, 2, 100 * 1024 * 1024 + 1, true);
+    let mut header = frame_header(true, 1, 100 * 1024 * 1024 + 1, true);
     header.extend([1; 4]);
     client.write_all(&header).await.unwrap();
     assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(1009, "message_too_big")));
@@ -157,12 +159,40 @@ async fn a_protocol_violation_is_reported_as_such_and_not_as_a_browser_crash() {
     }
 }
 
+/// The browser itself would only close the connection, which looks like a crash.
+#[actix_web::test]
+async fn a_binary_message_is_refused_with_its_own_code_and_the_browser_gets_nothing_of_it() {
+    for path in ["/cdp", "/webdriver"] {
+        let server = Server::start().await;
+        let (mut client, mut upstream, _) = server.pair(path).await;
+        client.write_all(&frame(true, 2, b"binary", Some([9; 4]))).await.unwrap();
+        assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(1003, "unsupported_data")), "{path}");
+        drop(client);
+        let mut seen = Vec::new();
+        let _ = soon(upstream.read_to_end(&mut seen)).await;
+        assert_eq!(seen, b"", "{path}");
+        eventually("the relay is over", || server.open() == 0).await;
+    }
+}
+
+#[actix_web::test]
+async fn a_close_frame_of_the_client_is_answered_even_if_the_browser_only_disconnects() {
+    let server = Server::start().await;
+    let (mut client, mut upstream, _) = server.pair("/cdp").await;
+    let close = frame(true, 8, &close_payload(1000, ""), Some([9; 4]));
+    client.write_all(&close).await.unwrap();
+    let mut seen = vec![0; close.len()];
+    soon(upstream.read_exact(&mut seen)).await.unwrap();
+    drop(upstream);
+    assert_eq!(soon(read_frame(&mut client)).await, (8, close_payload(1000, "normal")));
+}
+
 #[actix_web::test]
 async fn a_message_at_the_limit_passes_in_frames_that_the_browser_accepts() {
     let server = Server::start().await;
     let (mut client, mut upstream, _) = server.pair("/cdp").await;
     let length = 100 * 1024 * 1024;
-    let mut header = frame_header(true, 2, length, true);
+    let mut header = frame_header(true, 1, length, true);
     header.extend([0; 4]);
     let sending = async {
         client.write_all(&header).await.unwrap();
@@ -187,7 +217,7 @@ async fn a_message_at_the_limit_passes_in_frames_that_the_browser_accepts() {
     };
     let (_, frames) = soon(async { tokio::join!(sending, receiving) }).await;
     assert!(frames.iter().all(|(_, piece)| *piece <= 32 << 20), "{frames:?}");
-    assert_eq!((frames.first().map(|first| first.0), frames.last().map(|last| last.0)), (Some(0x02), Some(0x80)));
+    assert_eq!((frames.first().map(|first| first.0), frames.last().map(|last| last.0)), (Some(0x01), Some(0x80)));
 }
 
 #[actix_web::test]

@@ -9,6 +9,7 @@ mod display;
 mod endings;
 mod files;
 mod live_view;
+mod pings;
 mod pressure;
 mod support;
 mod webdriver;

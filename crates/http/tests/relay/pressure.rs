@@ -50,7 +50,7 @@ async fn a_client_that_does_not_read_stops_reads_from_the_browser() {
 async fn a_browser_that_does_not_read_stops_reads_from_the_client() {
     let server = Server::with(Limits { max_client_message_bytes: u64::MAX, ..Limits::default() }).await;
     let (mut client, upstream, _) = server.pair("/cdp").await;
-    client.write_all(&frame_header(true, 2, 1 << 40, true)).await.unwrap();
+    client.write_all(&frame_header(true, 1, 1 << 40, true)).await.unwrap();
     let taken = flood(&mut client, &vec![0; 64 * 1024], 256 * MIB).await;
     assert!(taken < 24 * MIB, "{taken} bytes were taken for a browser that reads none");
     drop(upstream);
@@ -75,7 +75,7 @@ async fn a_client_that_stalls_too_long_is_a_slow_reader() {
 
 /// Streams one message of `length` bytes from one end to the other. Returns the peak memory in bytes.
 async fn stream(from: &mut TcpStream, to: &mut TcpStream, length: usize, masked: bool) -> usize {
-    let mut head = frame_header(true, 2, length as u64, masked);
+    let mut head = frame_header(true, 1, length as u64, masked);
     head.extend(if masked { &[0; 4][..] } else { &[] });
     let block = vec![0xA5; 256 * 1024];
     let send = async {

@@ -248,6 +248,7 @@ async fn live(
         display: shared.display.lock().clone(),
         dialogs: shared.dialogs.lock().clone(),
         view_url: None,
+        ping_interval: shared.limits.ping_interval,
         end: shared.end.signal(),
         observer: None,
         guard: Guard::new(&shared.open),

@@ -66,7 +66,7 @@ async fn session_new_is_bound_until_one_is_accepted() {
         }
     }
     // The session is bound: bytes are forwarded unparsed and unchanged.
-    let anything = frame(false, 2, b"not even JSON", MASK);
+    let anything = frame(false, 1, b"not even JSON", MASK);
     client.write_all(&anything).await.unwrap();
     let mut seen = vec![0; anything.len()];
     soon(chromedriver.read_exact(&mut seen)).await.unwrap();
@@ -176,7 +176,7 @@ async fn before_a_session_messages_are_bounded_and_well_formed() {
     for (bytes, code, reason) in [
         (unmasked, 1002, "protocol_error"),
         (long, 1009, "message_too_big"),
-        (binary, 1002, "protocol_error"),
+        (binary, 1003, "unsupported_data"),
         (stray, 1002, "protocol_error"),
         (compressed, 1002, "protocol_error"),
         (reserved, 1002, "protocol_error"),

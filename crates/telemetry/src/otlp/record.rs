@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use casement_domain::untrusted_json;
 use opentelemetry::logs::{AnyValue, LogRecord as _, Logger as _, LoggerProvider as _, Severity};
 use opentelemetry::{InstrumentationScope, Key, KeyValue};
 use opentelemetry_sdk::Resource;
@@ -108,7 +109,7 @@ impl Records {
 
     fn record(&self, Outgoing { session, numbered }: &Outgoing) -> SdkLogRecord {
         let mut record = self.logger.create_log_record();
-        let event: Map<String, Value> = serde_json::from_str(&numbered.event.body).unwrap_or_default();
+        let event: Map<String, Value> = untrusted_json::parse(numbered.event.body.as_bytes()).unwrap_or_default();
         let text = |name: &str| event.get(name).and_then(Value::as_str);
         let kind = text("type").unwrap_or_default();
         if let Some(name) = EVENT_NAMES.into_iter().find(|name| *name == kind) {

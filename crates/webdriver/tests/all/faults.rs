@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use casement_webdriver::{Credentials, GridError, WebDriverEngine};
+use casement_webdriver::{Channel, Credentials, GridError, RemoteSession, WebDriverEngine};
 use http::Method;
 use pretty_assertions::assert_eq;
 use serde_json::{Map, json};
@@ -224,4 +224,42 @@ async fn a_sweep_that_cannot_list_sessions_ends_none() {
     let error = engine.sweep(&HashSet::new()).await.expect_err("no list");
     assert!(matches!(error, GridError::Unsupported { .. }), "{error}");
     assert_eq!(fake.sessions(), ["unknown"]);
+}
+
+/// A server on a loopback address may be the end of a tunnel.
+#[tokio::test]
+async fn a_port_that_the_server_names_is_asked_nothing_unless_the_marked_browser_listens_there() {
+    let (fake, engine) = fake().await;
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    other.set_nonblocking(true).expect("set");
+    let port = other.local_addr().expect("bound").port();
+    let capabilities = json!({
+        "browserVersion": "156.0", "goog:chromeOptions": { "debuggerAddress": format!("127.0.0.1:{port}") },
+    });
+    let answer = json!({ "value": { "sessionId": "session1", "capabilities": capabilities } });
+    fake.once(Method::POST, "/session", Mistake::Instead(200, answer.to_string()));
+    let session = started(&engine, 1).await;
+    let (_, endpoint) = engine.connect(&session, Channel::Cdp).await.expect("the server's own path");
+    assert_eq!((endpoint.host, endpoint.path), (fake.address.to_string(), "/session/session1/se/cdp".to_owned()));
+    let record = json!({
+        "version": 1, "id": "session1", "browser": browser(1).to_string(), "browser_version": "156.0",
+        "cdp": { "debugger": { "port": port, "path": "/devtools/browser/x" } }, "bidi": null, "capabilities": {},
+    });
+    let recorded = RemoteSession::parse_record(&record.to_string()).expect("a record");
+    let refused = engine.connect(&recorded, Channel::Cdp).await.expect_err("another program has the port");
+    assert!(matches!(refused, GridError::Unreachable { .. }), "{refused}");
+    assert_eq!(other.accept().expect_err("nobody").kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[tokio::test]
+async fn a_session_with_very_many_capabilities_is_recorded_without_most_of_them() {
+    let (fake, engine) = fake().await;
+    let mut capabilities: Map<String, serde_json::Value> =
+        (0..20_000).map(|at| (format!("x:{at}"), json!(at))).collect();
+    capabilities.insert("browserVersion".to_owned(), json!("156.0"));
+    let answer = json!({ "value": { "sessionId": "session1", "capabilities": capabilities } });
+    fake.once(Method::POST, "/session", Mistake::Instead(200, answer.to_string()));
+    let session = started(&engine, 1).await;
+    assert!(session.to_record().len() <= RemoteSession::MAX_RECORD);
+    assert_eq!(session.browser_version(), "156.0");
 }

@@ -11,6 +11,7 @@ const ENDED = {
   4003: 'The session was given back.', 4004: 'The browser was restarted.', 4006: 'The session ran out of memory.',
   4007: 'The browser was closed.', 4008: 'The browser did not answer any more.',
   4010: 'The session ended: its server was drained.',
+  4012: 'Too many people watch this session. Reload to try again.',
 };
 let socket = null;
 let input = false;
@@ -95,6 +96,8 @@ function hear(message) {
     document.title = current && current.title ? current.title + ' · Live view' : 'Live view';
   } else if (message.t === 'dialogs') {
     ask(message.dialogs[0] || null);
+  } else if (message.t === 'unavailable') {
+    status.textContent = 'There is no picture now. Trying again…';
   }
 }
 
