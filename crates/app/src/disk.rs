@@ -14,6 +14,10 @@ use crate::store::CLUSTER;
 /// The largest reserve, as a fraction of the disk.
 const MAX_RESERVE_FRACTION: u64 = 10;
 
+/// The free space with which the private database refuses changes, in bytes: a file grows by blocks of 8 KiB, and several
+/// calls write at the same time.
+const FULL_BYTES: u64 = 1 << 20;
+
 /// The disks of a data directory. Clones share their state.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskWatch(Arc<Inner>);
@@ -62,6 +66,12 @@ impl DiskWatch {
         let watch = Self(Arc::new(Inner { folders, spare_space, reserve, low: AtomicBool::new(false) }));
         watch.measure();
         watch
+    }
+
+    /// Returns whether the private database has no space for changes now. Without one, the result is false.
+    pub(crate) fn database_is_full(&self) -> bool {
+        let cluster = self.0.folders.last().and_then(|cluster| Disk::of(cluster));
+        cluster.is_some_and(|disk| disk.free < FULL_BYTES)
     }
 
     /// Measures the free space, and updates whether it is below the reserve. Keeps space for a start where it is not.

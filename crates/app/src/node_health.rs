@@ -17,7 +17,7 @@ const DISK_IS_LOW: &str = "the disk is nearly full: telemetry, logs of apps and 
 const STORE_IS_AWAY: &str =
     "the object store does not respond: profiles, extensions, replays and apps cannot be stored or read";
 
-/// The health of this node. It is ready while it takes sessions, the database answers and spares can be started. A pool that cannot fill
+/// The health of this node. It is ready while it takes sessions, the database accepts changes and spares can be started. A pool that cannot fill
 /// does not count: its configuration may be unusable.
 pub(crate) struct NodeHealth {
     pub(crate) own: OwnState,
@@ -34,7 +34,10 @@ impl Health for NodeHealth {
             return Ok(Readiness::Draining);
         }
         self.own.answers().map_err(|away| away.to_string())?;
-        self.database.ping().await.map_err(|_| "the database does not answer".to_owned())?;
+        self.database.ping().await.map_err(|error| format!("the database does not accept changes: {error}"))?;
+        if self.disk.database_is_full() {
+            return Err("the disk of the database is full".to_owned());
+        }
         if self.spares.failing() {
             return Err("no browser can be started here".to_owned());
         }

@@ -90,16 +90,16 @@ mod tests {
     }
 
     #[test]
-    fn space_is_kept_only_where_there_is_enough_and_given_up_only_on_a_full_disk() {
+    fn space_is_occupied_only_where_there_is_enough_and_freed_only_on_a_full_disk() {
         let folder = tempfile::tempdir().expect("a folder");
         let space = SpareSpace::new(folder.path());
         space.keep(u64::MAX);
         assert_eq!(parts_in(folder.path()), 0, "the disk has not so much space");
         space.keep(0);
-        let kept = parts_in(folder.path());
-        assert_eq!(kept, 2, "this test needs 64 MiB of space");
+        let occupied = parts_in(folder.path());
+        assert_eq!(occupied, 2, "this test needs 64 MiB of space");
         space.keep(0);
         space.make_room();
-        assert_eq!(parts_in(folder.path()), kept, "the disk is not full");
+        assert_eq!(parts_in(folder.path()), occupied, "the disk is not full");
     }
 }

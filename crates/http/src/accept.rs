@@ -18,9 +18,9 @@ use crate::{
     http2,
     plain_errors::{self, Connection},
     relay,
-    request_heads::Heads,
     tls::{HTTP2, ServerCertificate},
     transport::{NodePeer, Transport},
+    waits::Waits,
 };
 
 /// The time that a client has to complete the TLS handshake.
@@ -44,7 +44,7 @@ pub(crate) enum Clients {
 pub(crate) struct Acceptor {
     pub(crate) clients: Clients,
     pub(crate) ids: Arc<dyn IdSource>,
-    pub(crate) heads: Arc<Heads>,
+    pub(crate) waits: Waits,
     pub(crate) stopping: CancellationToken,
 }
 
@@ -86,7 +86,7 @@ impl Acceptor {
     where
         S: Service<(Connection, Option<SocketAddr>), Response = (), Error = DispatchError>,
     {
-        let pending = self.heads.register(peer.map(|peer| peer.ip()));
+        let pending = self.waits.heads.register(peer.map(|peer| peer.ip()), 1);
         let closed = poll_fn(|cx| if pending.is_closed(cx) { Poll::Ready(()) } else { Poll::Pending });
         let accepted = tokio::select! {
             accepted = cluster::accept(cluster, socket) => accepted,
@@ -108,7 +108,7 @@ impl Acceptor {
     }
 
     fn connection(&self, stream: Transport, peer: Option<SocketAddr>) -> Connection {
-        Connection::new(stream, peer.map(|peer| peer.ip()), Arc::clone(&self.ids), Arc::clone(&self.heads))
+        Connection::new(stream, peer.map(|peer| peer.ip()), Arc::clone(&self.ids), self.waits.clone())
     }
 
     /// Serves HTTP/1.1 on a stream to its end.
@@ -137,7 +137,7 @@ impl Acceptor {
         peer: Option<SocketAddr>,
     ) -> io::Result<Option<TlsStream<TcpStream>>> {
         // A connection in its handshake occupies a slot like one that has not sent the head of a request.
-        let pending = self.heads.register(peer.map(|peer| peer.ip()));
+        let pending = self.waits.heads.register(peer.map(|peer| peer.ip()), 1);
         let closed = poll_fn(|cx| if pending.is_closed(cx) { Poll::Ready(()) } else { Poll::Pending });
         let handshake = async {
             let mut first = [0];

@@ -63,20 +63,23 @@ impl Hosts {
             None if !name.as_str().ends_with(':') => vec![80, 443],
             None => return false,
         };
-        let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
+        let literal = literal(&host);
         self.any_port.contains(&host)
             || ports
                 .iter()
                 .any(|port| self.exact.contains(&key(&host, *port)) || (literal && self.all_addresses == Some(*port)))
     }
 
-    /// Checks a request. `trusted`: the operator has listed the origin of the page.
+    /// Checks a request. `trusted`: the operator has listed the origin of the page. `is_probe`: it is one of a load balancer,
+    /// which may name no host, or any address.
     ///
     /// # Errors
     /// `bad_request` for another host; `forbidden` for a page of another site that sends no explicit credential.
-    pub(crate) fn admit(&self, request: &ServiceRequest, trusted: bool) -> Result<(), ApiError> {
+    pub(crate) fn admit(&self, request: &ServiceRequest, trusted: bool, is_probe: bool) -> Result<(), ApiError> {
         let head = request.head();
-        self.check_host(&head.uri, head.headers())?;
+        if !(is_probe && names_no_host(&head.uri, head.headers())) {
+            self.check_host(&head.uri, head.headers())?;
+        }
         if trusted { Ok(()) } else { self.check_origin(&head.uri, head.headers()) }
     }
 
@@ -105,6 +108,26 @@ impl Hosts {
         }
         Err(ApiError::new(Code::Forbidden, "a page of another site needs a credential of its own"))
     }
+}
+
+/// Returns whether a request names no host, or one address.
+fn names_no_host(uri: &Uri, headers: &HeaderMap) -> bool {
+    let is_address = |text: &str| {
+        let name = text.parse::<Authority>().ok().filter(|name| !name.as_str().contains('@'));
+        name.is_some_and(|name| literal(name.host()))
+    };
+    let mut named = headers.get_all(header::HOST);
+    let host = match (named.next().map(HeaderValue::to_str), named.next()) {
+        (None, _) => "",
+        (Some(Ok(host)), None) => host,
+        _ => return false,
+    };
+    uri.authority().is_none() && (host.is_empty() || is_address(host))
+}
+
+/// Returns whether the host of an authority is an IP address.
+fn literal(host: &str) -> bool {
+    host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok()
 }
 
 fn key(host: &str, port: u16) -> String {

@@ -5,6 +5,7 @@
 
 use std::{
     cell::Cell,
+    future::poll_fn,
     net::SocketAddr,
     pin::{Pin, pin},
     rc::Rc,
@@ -30,7 +31,7 @@ use tokio::{net::TcpStream, sync::Notify, time::timeout};
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{accept::Acceptor, plain_errors::Connection, transport::Transport};
+use crate::{accept::Acceptor, plain_errors::Connection, transport::Transport, waits::Wait};
 
 /// The maximum number of concurrent requests of a connection.
 const MAX_STREAMS: u32 = 100;
@@ -42,7 +43,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 /// The time that an idle client has to close the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The maximum number of buffered bytes of a request, and of a response.
+/// The maximum number of buffered bytes of a request, and of a response, in each of the buffers on its way.
 const PIPE_BYTES: usize = 64 << 10;
 
 /// Serves an HTTP/2 connection to its end.
@@ -51,6 +52,8 @@ where
     S: Service<(Connection, Option<SocketAddr>), Response = (), Error = DispatchError> + 'static,
 {
     let stopping = acceptor.stopping.clone();
+    let idle = acceptor.waits.idle.clone();
+    let wait = || idle.register(peer.map(|peer| peer.ip()), 1);
     let requests = Rc::new(OpenRequests::default());
     let opened = Rc::clone(&requests);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -61,13 +64,14 @@ where
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD_BYTES)
+        .max_send_buf_size(PIPE_BYTES)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_INTERVAL)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
-        () = requests.idle(IDLE_TIMEOUT) => None,
+        () = requests.idle(IDLE_TIMEOUT, wait) => None,
         () = stopping.cancelled() => None,
     };
     let ended = match ended {
@@ -77,7 +81,7 @@ where
             // A request that has arrived meanwhile is served to its end.
             tokio::select! {
                 ended = connection => ended,
-                () = requests.idle(CLOSE_TIMEOUT) => Ok(()),
+                () = requests.idle(CLOSE_TIMEOUT, wait) => Ok(()),
             }
         }
     };
@@ -110,14 +114,19 @@ impl OpenRequests {
         OpenRequest(Rc::clone(self))
     }
 
-    /// Waits until there was no request for this time.
-    async fn idle(&self, time: Duration) {
+    /// Waits until there was no request for this time, or the connection must be closed to make room for others.
+    async fn idle(&self, time: Duration, wait: impl Fn() -> Wait) {
         loop {
             let changed = self.changed.notified();
             if self.count.get() > 0 {
                 changed.await;
-            } else if timeout(time, changed).await.is_err() {
-                return;
+                continue;
+            }
+            let wait = wait();
+            let closed = poll_fn(|cx| if wait.is_closed(cx) { Poll::Ready(()) } else { Poll::Pending });
+            tokio::select! {
+                changed = timeout(time, changed) => if changed.is_err() { return },
+                () = closed => return,
             }
         }
     }
@@ -154,7 +163,7 @@ where
             tracing::debug!(%error, "a request over HTTP/2 failed");
         }
     });
-    let (mut sender, connection) = http1::handshake(TokioIo::new(ours)).await?;
+    let (mut sender, connection) = http1::Builder::new().max_buf_size(PIPE_BYTES).handshake(TokioIo::new(ours)).await?;
     let connection = AbortOnDropHandle::new(tokio::task::spawn_local(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a request over HTTP/2 broke off");

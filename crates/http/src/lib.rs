@@ -8,6 +8,7 @@
 //! (`committed`); what generates it is compiled with the feature `openapi` and in tests.
 
 mod accept;
+mod active_requests;
 mod answer;
 mod api_key;
 mod audit;
@@ -68,7 +69,6 @@ pub mod relay;
 mod repl;
 mod replay;
 mod request;
-mod request_heads;
 mod request_uri;
 mod resources;
 mod restricting;
@@ -93,6 +93,7 @@ mod ui;
 mod undelivered;
 mod unzstd;
 mod vm;
+mod waits;
 mod wd_hub;
 pub mod webdriver;
 mod webmcp;

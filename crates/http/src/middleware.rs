@@ -19,12 +19,12 @@ use metrics::{counter, histogram};
 use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
+    active_requests::ActiveRequests,
     audit::{Audited, caller_ip},
     cluster::{self, Hop},
     connect_credential, cors,
     error::{ApiError, Code},
     ignored_fields,
-    plain_errors::ActiveRequests,
     query::Query,
     request_uri,
     state::Api,
@@ -43,6 +43,8 @@ const ACQUIRE_SUFFIX: &str = "/acquire";
 const DIRECT_PREFIX: &str = "/vm/";
 /// The end of the challenge in the response to a refused credential.
 const INVALID_TOKEN: &[u8] = b"error=\"invalid_token\"";
+/// The paths by which load balancers find out whether the server works.
+const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 /// The route label of requests that no route matches.
 const NO_ROUTE: &str = "none";
 /// The minimum size of a body that is compressed, in bytes.
@@ -73,6 +75,7 @@ pub(crate) async fn outermost(
     let span = request_span(&api, &request, &facts);
     let active = request.conn_data::<ActiveRequests>().cloned().unwrap_or_default();
     active.set(true);
+    let requests = active.clone();
     async move {
         strip_trailing_slash(&mut request);
         if request.path().ends_with(ACQUIRE_SUFFIX) {
@@ -97,7 +100,7 @@ pub(crate) async fn outermost(
                 let response = limit_refused_credentials(&api, refused_by_operation(response));
                 let route = response.request().match_pattern().unwrap_or_default();
                 let response = facts.complete(audited.complete(response, &route).await, &route);
-                let mut response = websocket_end::mark_end(without_forbidden_body(response));
+                let mut response = websocket_end::mark_end(requests.paced(without_forbidden_body(response)));
                 call.complete(&api.services, &route, response.status(), &facts.id);
                 if let Some(tracing) = &api.services.tracing {
                     let route = if route.is_empty() { NO_ROUTE } else { &route };
@@ -146,9 +149,13 @@ fn admit(api: &Api, request: &ServiceRequest) -> Result<(), ApiError> {
     if line > MAX_REQUEST_LINE_BYTES || line + head > MAX_HEAD_BYTES {
         return Err(ApiError::new(Code::BadRequest, "the request line or the headers are too long"));
     }
-    // Another node has checked both already.
+    let is_probe = PROBES.contains(&request.path());
+    // Another node has checked all of it already.
     if !Hop::is(request.request()) {
-        api.hosts.admit(request, api.cors.allowed(headers).is_some())?;
+        if let Some(peer) = request.peer_addr() {
+            api.trusted_proxies.client_ip(peer.ip(), headers)?;
+        }
+        api.hosts.admit(request, api.cors.allowed(headers).is_some(), is_probe)?;
     }
     if api.draining.load(Ordering::Relaxed) && request.path() != "/healthz" {
         return Err(ApiError::new(Code::Unavailable, "the server is stopping"));
@@ -344,7 +351,7 @@ fn valid_id(value: &HeaderValue) -> Option<String> {
     (is_valid && mask_secrets(text) == text).then(|| text.to_owned())
 }
 
-fn accepts_gzip(headers: &HeaderMap) -> bool {
+pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     headers
         .get_all(header::ACCEPT_ENCODING)
         .filter_map(|value| value.to_str().ok())
@@ -361,7 +368,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
 fn compressed(response: ServiceResponse<BoxBody>) -> ServiceResponse<BoxBody> {
     let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
     let is_long = matches!(response.response().body().size(), BodySize::Sized(size) if size > MIN_GZIP_BYTES as u64);
-    if !is_json || !is_long {
+    if !is_json || !is_long || response.headers().contains_key(header::CONTENT_ENCODING) {
         return response;
     }
     let mut is_compressed = false;

@@ -1,12 +1,20 @@
 //! The operations for the operator of the server: health, readiness, metrics and the OpenAPI document.
 
-use actix_web::{HttpResponse, http::StatusCode};
+use actix_web::{
+    HttpResponse,
+    http::{
+        StatusCode,
+        header::{self, HeaderMap, HeaderValue},
+    },
+};
 use serde::Serialize;
 
 use crate::{
+    active_requests::SharedBytes,
     answer::{self, Answer},
     committed,
     error::{ApiError, Code},
+    middleware::accepts_gzip,
     operation::Operations,
     request::{OrganizationKey, Public, Request},
     schema::ToSchema,
@@ -62,6 +70,32 @@ async fn metrics(request: Request<OrganizationKey>) -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(text)
 }
 
-async fn description(_: Request<Public>) -> HttpResponse {
-    HttpResponse::Ok().content_type("application/json").body(committed::openapi())
+async fn description(request: Request<Public>) -> HttpResponse {
+    let headers = request.headers();
+    let document = if accepts_gzip(headers) { committed::packed_openapi() } else { committed::plain_openapi() };
+    let mut response =
+        if names_tag(headers, &document.etag) { HttpResponse::NotModified() } else { HttpResponse::Ok() };
+    response
+        .insert_header((header::ETAG, document.etag.as_str()))
+        .insert_header((header::VARY, "Accept-Encoding"))
+        .insert_header((header::CACHE_CONTROL, "no-cache"));
+    if names_tag(headers, &document.etag) {
+        return response.finish();
+    }
+    if document.is_packed {
+        response.insert_header((header::CONTENT_ENCODING, "gzip"));
+    }
+    let mut response = response.content_type("application/json").body(document.bytes.clone());
+    response.extensions_mut().insert(SharedBytes);
+    response
+}
+
+/// Returns whether `If-None-Match` names this tag.
+fn names_tag(headers: &HeaderMap, tag: &str) -> bool {
+    headers
+        .get_all(header::IF_NONE_MATCH)
+        .filter_map(|value: &HeaderValue| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|named| named.trim())
+        .any(|named| named == "*" || named.strip_prefix("W/").unwrap_or(named) == tag)
 }

@@ -4,12 +4,10 @@
 //! chunks, it closes the connection without a response. This module sends one.
 
 use std::{
-    cell::Cell,
     future::{Future as _, poll_fn},
     io,
     net::IpAddr,
     pin::Pin,
-    rc::Rc,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -23,10 +21,11 @@ use tokio::{
 };
 
 use crate::{
+    active_requests::ActiveRequests,
     error::Code,
     relay::{DeliveryReceipt, SendBacklog, Writes},
-    request_heads::{Heads, PendingHead},
     transport::{NodePeer, Transport},
+    waits::{Wait, Waits},
     websocket_end::{UpgradedBodyEnd, WebSocketFrames},
 };
 
@@ -37,26 +36,8 @@ const MAX_BARE_BYTES: usize = 512;
 const MAX_DRAINED_BYTES: usize = 4 * 1024 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whether a handler works on a request of the connection, and the number of requests.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ActiveRequests(Rc<(Cell<bool>, Cell<u64>)>);
-
-impl ActiveRequests {
-    pub(crate) fn set(&self, is_active: bool) {
-        self.0.0.set(is_active);
-        if is_active {
-            self.0.1.set(self.count() + 1);
-        }
-    }
-
-    fn is_active(&self) -> bool {
-        self.0.0.get()
-    }
-
-    fn count(&self) -> u64 {
-        self.0.1.get()
-    }
-}
+/// The bytes of an unread response that are in buffers of this process, beside the rest of its body.
+const BUFFERED_BYTES: usize = 128 << 10;
 
 /// A client's connection, between its byte stream and the HTTP parser.
 pub(crate) struct Connection {
@@ -66,10 +47,12 @@ pub(crate) struct Connection {
     writes: Writes,
     receipt: DeliveryReceipt,
     active_requests: ActiveRequests,
-    heads: Arc<Heads>,
+    waits: Waits,
     peer: Option<IpAddr>,
-    /// Set while the connection waits for the rest of a head.
-    pending_head: Option<PendingHead>,
+    /// Set while the connection waits for a head or the rest of one.
+    wait: Option<Wait>,
+    /// Set while the client does not read.
+    unread: Option<Wait>,
     /// Whether the connection waits for its first head, or a part of the next head may have arrived.
     head_started: bool,
     /// The number of requests at the last check.
@@ -94,13 +77,14 @@ struct Refusal {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Transport, peer: Option<IpAddr>, ids: Arc<dyn IdSource>, heads: Arc<Heads>) -> Self {
+    pub(crate) fn new(stream: Transport, peer: Option<IpAddr>, ids: Arc<dyn IdSource>, waits: Waits) -> Self {
         Self {
             peer,
             stream,
             ids,
-            heads,
-            pending_head: None,
+            waits,
+            wait: None,
+            unread: None,
             head_started: true,
             seen_requests: 0,
             refusal: None,
@@ -153,24 +137,57 @@ impl Connection {
         self.active_requests.is_active() && !self.client_disconnected
     }
 
-    /// Returns whether the connection must be closed to make room for others, because it waits for the rest of a head.
+    /// Returns whether the connection must be closed to make room for others, because it waits for a head.
     fn must_make_room(&mut self, has_read: bool, cx: &Context<'_>) -> bool {
         let requests = self.active_requests.count();
         if requests != self.seen_requests {
-            (self.pending_head, self.head_started, self.seen_requests) = (None, false, requests);
+            (self.wait, self.head_started, self.seen_requests) = (None, false, requests);
         }
         if self.active_requests.is_active() || self.websocket.is_some() {
             return false;
         }
         if has_read {
-            self.head_started = true;
+            if !self.head_started {
+                (self.wait, self.head_started) = (None, true);
+            }
             return false;
         }
-        if !self.head_started {
+        if !self.head_started && !self.is_idle() {
             return false;
         }
-        let pending_head = self.pending_head.get_or_insert_with(|| self.heads.register(self.peer));
-        pending_head.is_closed(cx)
+        let bound = if self.head_started { &self.waits.heads } else { &self.waits.idle };
+        self.wait.get_or_insert_with(|| bound.register(self.peer, 1)).is_closed(cx)
+    }
+
+    /// Returns whether the connection only waits for the next request. Connections of nodes are not bounded, and those
+    /// within this process end with their request.
+    fn is_idle(&self) -> bool {
+        !self.active_requests.is_busy()
+            && self.unread.is_none()
+            && self.node.is_none()
+            && self.stream.socket().is_some()
+    }
+
+    /// Returns whether the next request must wait, because the client does not read the present response.
+    fn must_wait(&self) -> bool {
+        self.unread.is_some() && self.websocket.is_none() && !self.active_requests.is_active()
+    }
+
+    /// Notes whether the client reads, and returns whether the connection must be closed because too much is not read.
+    /// `unsent`: the number of bytes that wait for the socket.
+    fn must_drop_unread(&mut self, is_blocked: bool, unsent: usize, cx: &Context<'_>) -> bool {
+        if !is_blocked {
+            if self.unread.take().is_some() {
+                // The next request may be read.
+                cx.waker().wake_by_ref();
+            }
+            return false;
+        }
+        if self.websocket.is_some() || self.node.is_some() {
+            return false;
+        }
+        let bytes = unsent.max(BUFFERED_BYTES) + self.active_requests.body_bytes();
+        self.unread.get_or_insert_with(|| self.waits.unread.register(self.peer, bytes as u64)).is_closed(cx)
     }
 
     pub(crate) fn backlog(&self) -> SendBacklog {
@@ -274,6 +291,10 @@ impl AsyncWrite for Connection {
         let Some(refusal) = &mut this.refusal else {
             let length = if this.websocket.is_some() { bytes.len() } else { without_bare_end(bytes) };
             let written = Pin::new(&mut this.stream).poll_write(cx, &bytes[..length]);
+            if this.must_drop_unread(written.is_pending(), length, cx) {
+                this.client_disconnected = true;
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, "too much is not read")));
+            }
             let written = ready!(this.writes.watch(written, cx));
             this.client_disconnected |= written.is_err();
             if let (Some(websocket), Ok(count)) = (&mut this.websocket, &written) {
@@ -317,6 +338,9 @@ impl AsyncRead for Connection {
         if this.websocket.as_ref().is_some_and(|websocket| websocket.is_over()) {
             this.client_disconnected = true;
             return Poll::Ready(Ok(()));
+        }
+        if this.must_wait() {
+            return Poll::Pending;
         }
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(cx, buffer);

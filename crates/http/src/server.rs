@@ -39,11 +39,11 @@ use crate::{
     middleware,
     plain_errors::Connection,
     rate::{AddressRate, Rate},
-    request_heads::Heads,
     routes,
     spool::Spool,
     state::{Api, Config, Services},
     ui::SignInAttempts,
+    waits::Waits,
     webdriver::{ClassicSessions, RemoteUploads},
 };
 
@@ -55,8 +55,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum idle time of a connection between two requests; longer than in the connection pools of common clients.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
-/// The bounds of the number of connections that a worker serves at a time.
-const MIN_CONNECTIONS: u64 = 512;
+/// The maximum number of connections that a worker serves at a time.
 const MAX_CONNECTIONS: u64 = 25_600;
 
 /// A running server.
@@ -87,7 +86,7 @@ pub fn serve(
     let api = Data::new(build_api(config, services, local));
     let draining = api.draining.clone();
     let per_worker = connections_per_worker(getrlimit(Resource::Nofile).current, workers);
-    let heads = Heads::new(per_worker * workers.max(1), api.trusted_proxies.clone());
+    let waits = Waits::new(per_worker * workers.max(1), &api.trusted_proxies);
     let stopping = CancellationToken::new();
     let (stop_signal, stopping_connections) = (stopping.clone(), stopping.clone());
     let nodes = services_cluster.zip(for_nodes);
@@ -120,7 +119,7 @@ pub fn serve(
         let acceptor = Acceptor {
             clients,
             ids: api.services.ids.clone(),
-            heads: heads.clone(),
+            waits: waits.clone(),
             stopping: stopping_connections.clone(),
         };
         fn_factory(move || {
@@ -184,7 +183,7 @@ fn refused_credentials_quota(per_second: NonZeroU32) -> Quota {
 /// because the rest of the server needs descriptors too. Further clients wait in the listener's backlog.
 fn connections_per_worker(open_files: Option<u64>, workers: usize) -> usize {
     let share = open_files.map_or(MAX_CONNECTIONS, |files| files / 10 * 8 / (workers.max(1) as u64));
-    usize::try_from(share.clamp(MIN_CONNECTIONS, MAX_CONNECTIONS)).unwrap_or(usize::MAX)
+    usize::try_from(share.clamp(1, MAX_CONNECTIONS)).unwrap_or(usize::MAX)
 }
 
 impl Server {
@@ -216,7 +215,9 @@ mod tests {
     fn connections_leave_room_for_the_files_of_everything_else() {
         assert_eq!(connections_per_worker(Some(20_000), 2), 8_000, "10,000 waiters have room");
         assert_eq!(connections_per_worker(Some(20_000), 4), 4_000);
-        assert_eq!(connections_per_worker(Some(1_024), 2), 512);
+        assert_eq!(connections_per_worker(Some(1_024), 2), 408);
+        assert_eq!(connections_per_worker(Some(256), 4), 50);
+        assert_eq!(connections_per_worker(Some(5), 4), 1);
         assert_eq!(connections_per_worker(Some(u64::MAX), 2), 25_600);
         assert_eq!(connections_per_worker(None, 0), 25_600);
     }

@@ -198,8 +198,8 @@ mod tests {
         ] {
             assert!(is_passing(&SqlState::from_code(passing)), "{passing}");
         }
-        for lasting in ["42P01", "42601", "22P02", "23505", "0A000", "XX000", "25P02", "42501", "3D000"] {
-            assert!(!is_passing(&SqlState::from_code(lasting)), "{lasting}");
+        for code in ["42P01", "42601", "22P02", "23505", "0A000", "XX000", "25P02", "42501", "3D000"] {
+            assert!(!is_passing(&SqlState::from_code(code)), "{code}");
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn parse(status: StatusCode, body: &[u8], secrets: &[String]) -> Resu
     if status.is_redirection() {
         return Err(GridError::Redirect { status: status.as_u16() });
     }
-    let value = untrusted_json::parse::<Value>(body).ok().and_then(|mut answer| {
+    let value = untrusted_json::parse(body).ok().and_then(|mut answer| {
         let object = answer.as_object_mut()?;
         object.remove("value")
     });

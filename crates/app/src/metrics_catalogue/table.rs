@@ -66,6 +66,20 @@ const REQUESTS: &[Metric] = &[
         &[],
         "Counts connections that were closed because too many connections had sent only a part of a request's head.",
     ),
+    metric(
+        Kind::Counter,
+        "casement_idle_connections_closed_total",
+        "connections",
+        &[],
+        "Counts connections that were closed because too many connections waited for their next request.",
+    ),
+    metric(
+        Kind::Counter,
+        "casement_unread_responses_closed_total",
+        "connections",
+        &[],
+        "Counts connections that were closed because too many bytes of responses were not read by their clients.",
+    ),
 ];
 
 const SESSIONS: &[Metric] = &[

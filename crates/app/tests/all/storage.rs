@@ -132,21 +132,21 @@ fn on_a_nearly_full_disk_telemetry_is_only_counted_and_readiness_reports_it() ->
 }
 
 #[test]
-fn a_server_that_was_killed_on_a_full_disk_starts_again_and_says_that_the_disk_is_full() -> anyhow::Result<()> {
+fn a_server_killed_on_a_full_disk_starts_again_and_says_that_the_disk_is_full() -> anyhow::Result<()> {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o711);
     let place = tempfile::Builder::new().prefix("casement-full-").permissions(open).tempdir_in("/tmp")?;
     let disk = SmallDisk::mount(place.path().join("disk"))?;
     let data_dir = disk.path().join("data");
     let flags = vec!["--no-default-pool".to_owned(), "--spares".to_owned(), "0".to_owned()];
     let mut server = Server::start(Options { data_dir: Some(data_dir.clone()), flags, ..Options::default() })?;
-    let kept = || data_dir.join("spare-space.2").exists();
-    until("space is kept", TEST_TIMEOUT, || kept().then_some(()))?;
+    let is_occupied = || data_dir.join("spare-space.2").exists();
+    until("space is occupied", TEST_TIMEOUT, || is_occupied().then_some(()))?;
     let filler = disk.fill()?;
     server.kill()?;
-    let postmaster = fs::read_to_string(data_dir.join("postgres/postmaster.pid"))?;
-    let postmaster = postmaster.lines().next().and_then(|pid| pid.parse::<i32>().ok()).context("no postmaster")?;
+    let pids = fs::read_to_string(data_dir.join("postgres/postmaster.pid"))?;
+    let database = pids.lines().next().and_then(|pid| pid.parse::<i32>().ok()).context("no process of the database")?;
     rustix::process::kill_process(
-        rustix::process::Pid::from_raw(postmaster).context("no pid")?,
+        rustix::process::Pid::from_raw(database).context("no pid")?,
         rustix::process::Signal::KILL,
     )?;
 
@@ -157,6 +157,8 @@ fn a_server_that_was_killed_on_a_full_disk_starts_again_and_says_that_the_disk_i
     ensure!(server.log().contains("the disk is full: starting with space"), "the log says nothing");
     server.get("/browsers")?.expect(200)?;
     fs::remove_file(filler)?;
-    until("space is kept again", TEST_TIMEOUT, || (kept() && data_dir.join("spare-space.1").exists()).then_some(()))?;
+    until("space is occupied again", TEST_TIMEOUT, || {
+        (is_occupied() && data_dir.join("spare-space.1").exists()).then_some(())
+    })?;
     Ok(())
 }

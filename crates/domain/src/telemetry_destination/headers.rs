@@ -71,12 +71,14 @@ impl Headers {
     /// `required` with the names that are missing.
     pub(super) fn check_all_given(&self, edits: &HeaderEdits) -> Result<(), InvalidValue> {
         let given: BTreeSet<String> = edits.0.keys().filter_map(|name| canonical_name(name).ok()).collect();
-        let kept: Vec<&str> = self.0.keys().filter(|name| !given.contains(*name)).map(String::as_str).collect();
-        if kept.is_empty() {
+        let missing: Vec<&str> = self.0.keys().filter(|name| !given.contains(*name)).map(String::as_str).collect();
+        if missing.is_empty() {
             return Ok(());
         }
-        let rule =
-            format!("must give the values of {} again for another endpoint, or null to remove them", kept.join(", "));
+        let rule = format!(
+            "must give the values of {} again for another endpoint, or null to remove them",
+            missing.join(", ")
+        );
         Err(InvalidValue::new(FieldCode::Required, rule))
     }
 

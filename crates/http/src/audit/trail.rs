@@ -315,7 +315,7 @@ fn truncate(text: &str, max_bytes: usize) -> String {
 
 /// Returns the client's address, if it is known.
 pub(crate) fn caller_ip(peer: Option<SocketAddr>, headers: &HeaderMap, api: &Api) -> Option<IpAddr> {
-    peer.map(|peer| api.trusted_proxies.client_ip(peer.ip(), headers))
+    peer.and_then(|peer| api.trusted_proxies.client_ip(peer.ip(), headers).ok())
 }
 
 /// The proxies whose `X-Forwarded-For` is trusted.
@@ -337,28 +337,46 @@ impl TrustedProxies {
     }
 
     /// Returns the peer, or behind trusted proxies the last hop that is none of them.
-    fn client_ip(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
-        let peer = peer.to_canonical();
-        if !self.contains(peer) {
-            return peer;
+    ///
+    /// # Errors
+    /// `bad_request` if a trusted proxy names a hop that is no address. The address of the proxy would stand for all of
+    /// its clients.
+    pub(crate) fn client_ip(&self, peer: IpAddr, headers: &HeaderMap) -> Result<IpAddr, ApiError> {
+        let mut client = peer.to_canonical();
+        let lines: Vec<&[u8]> = headers.get_all("x-forwarded-for").map(|line| line.as_bytes()).collect();
+        let mut hops = lines.into_iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b','));
+        while self.contains(client) {
+            let Some(hop) = hops.find(|hop| !hop.trim_ascii().is_empty()) else { break };
+            client = parse_hop(hop).ok_or_else(|| {
+                let message = "the trusted proxy sends an entry of X-Forwarded-For that is no IP address";
+                ApiError::new(Code::BadRequest, message)
+            })?;
         }
-        let hops: Vec<&str> = headers
-            .get_all("x-forwarded-for")
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .map(str::trim)
-            .collect();
-        let mut client = peer;
-        for hop in hops.into_iter().rev() {
-            // A malformed address was not written by a trusted proxy.
-            let Ok(address) = hop.parse::<IpAddr>() else { break };
-            client = address.to_canonical();
-            if !self.contains(client) {
-                break;
-            }
-        }
-        client
+        Ok(client)
     }
+}
+
+/// Parses the address of a hop: also quoted, in brackets, with a port or with a zone.
+fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(hop).ok()?.trim();
+    let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text).trim();
+    let is_port = |text: &str| (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let without_zone = |text: &str| -> Option<IpAddr> {
+        match text.split_once('%') {
+            Some((address, zone)) if !zone.is_empty() => address.parse().ok().filter(IpAddr::is_ipv6),
+            _ => text.parse().ok(),
+        }
+    };
+    let address = if let Some((inside, after)) = text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        let is_end = after.is_empty() || after.strip_prefix(':').is_some_and(is_port);
+        without_zone(inside).filter(|address| is_end && address.is_ipv6())
+    } else {
+        without_zone(text).or_else(|| {
+            let (address, port) = text.split_once(':')?;
+            address.parse().ok().filter(|address: &IpAddr| address.is_ipv4() && is_port(port))
+        })
+    };
+    address.map(|address| address.to_canonical())
 }
 
 #[cfg(test)]
@@ -374,7 +392,8 @@ mod tests {
         }
         let trusted = trusted.iter().map(|net| net.parse().expect("a network")).collect();
         let sandboxes = ["127.0.0.77", "::1"].map(|address| address.parse().expect("an address")).into();
-        TrustedProxies::new(trusted, sandboxes).client_ip(peer.parse().expect("an address"), &headers).to_string()
+        let client = TrustedProxies::new(trusted, sandboxes).client_ip(peer.parse().expect("an address"), &headers);
+        client.map_or_else(|_| "refused".to_owned(), |client| client.to_string())
     }
 
     #[test]
@@ -383,8 +402,36 @@ mod tests {
         assert_eq!(client_ip("192.0.2.1", &["10.9.9.9"], &["10.0.0.0/8"]), "192.0.2.1");
         assert_eq!(client_ip("10.0.0.1", &["6.6.6.6, 192.0.2.7"], &["10.0.0.0/8"]), "192.0.2.7");
         assert_eq!(client_ip("10.0.0.1", &["6.6.6.6", "192.0.2.7, 10.0.0.2"], &["10.0.0.0/8"]), "192.0.2.7");
-        assert_eq!(client_ip("10.0.0.1", &["192.0.2.7, nonsense"], &["10.0.0.0/8"]), "10.0.0.1");
         assert_eq!(client_ip("::ffff:10.0.0.1", &["2001:db8::1"], &["10.0.0.0/8"]), "2001:db8::1");
+    }
+
+    #[test]
+    fn every_common_form_of_a_hop_is_read_and_others_are_refused() {
+        let behind = |hop: &str| client_ip("10.0.0.1", &[hop], &["10.0.0.0/8"]);
+        for (hop, client) in [
+            ("192.0.2.7:5678", "192.0.2.7"),
+            ("\"192.0.2.7:5678\"", "192.0.2.7"),
+            (" \t192.0.2.7\t", "192.0.2.7"),
+            ("[2001:db8::1]:80", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("\"[2001:db8::1]:80\"", "2001:db8::1"),
+            ("fe80::1%eth0", "fe80::1"),
+            ("[fe80::1%25eth0]:80", "fe80::1"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("[::ffff:192.0.2.7]:80", "192.0.2.7"),
+            ("nonsense, 192.0.2.7", "192.0.2.7"),
+            ("192.0.2.7, 10.0.0.2:443", "192.0.2.7"),
+            ("192.0.2.7, ,", "192.0.2.7"),
+            ("", "10.0.0.1"),
+        ] {
+            assert_eq!(behind(hop), client, "{hop}");
+        }
+        for hop in
+            ["unknown", "_hidden", "192.0.2.7, nonsense", "192.0.2.7:x", "[192.0.2.7]", "[::1", "192.0.2.7%a", "1.2.3"]
+        {
+            assert_eq!(behind(hop), "refused", "{hop}");
+        }
+        assert_eq!(client_ip("192.0.2.1", &["unknown"], &["10.0.0.0/8"]), "192.0.2.1");
     }
 
     /// A program in a sandbox may call Casement itself, or a proxy in front of it, which adds the program's address.

@@ -35,6 +35,30 @@ async fn metrics_need_the_organizations_own_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_description_has_an_entity_tag_for_each_of_its_forms() {
+    let api = TestApi::start(Ports::default());
+    let plain = api.request("GET", "/openapi.json", &[], "").await;
+    let packed = api.request("GET", "/openapi.json", &["Accept-Encoding: gzip"], "").await;
+    assert_eq!((plain.header("content-encoding"), packed.header("content-encoding")), (None, Some("gzip")));
+    assert!(packed.body.len() * 4 < plain.body.len(), "{} {}", packed.body.len(), plain.body.len());
+    let (tag, packed_tag) = (plain.header("etag").expect("a tag"), packed.header("etag").expect("a tag"));
+    assert_ne!(tag, packed_tag);
+    for (method, header, encoding, status) in [
+        ("GET", tag.to_owned(), "identity", 304),
+        ("GET", format!("\"a\", W/{tag}"), "identity", 304),
+        ("GET", "*".to_owned(), "gzip", 304),
+        ("GET", tag.to_owned(), "gzip", 200),
+        ("HEAD", packed_tag.to_owned(), "gzip", 304),
+        ("HEAD", "\"other\"".to_owned(), "gzip", 200),
+    ] {
+        let (header, encoding) = (format!("If-None-Match: {header}"), format!("Accept-Encoding: {encoding}"));
+        let reply = api.request(method, "/openapi.json", &[&header, &encoding], "").await;
+        assert_eq!((reply.status, reply.header("vary")), (status, Some("Accept-Encoding")), "{method} {header}");
+        assert_eq!(reply.body.is_empty(), status == 304 || method == "HEAD", "{method} {header}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_description_lists_the_error_statuses_of_each_operation() {
     let api = TestApi::start(Ports::default());
     let reply = api.request("GET", "/openapi.json", &[], "").await;

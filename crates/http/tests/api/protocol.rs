@@ -234,6 +234,51 @@ async fn a_draining_server_refuses_new_requests_and_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_load_balancer_may_probe_by_address_without_a_name_and_with_http_1_0() {
+    let api = TestApi::start(Ports::default());
+    for head in [
+        "GET /readyz HTTP/1.0\r\n\r\n",
+        "GET /healthz HTTP/1.0\r\n\r\n",
+        "GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nHost: 10.2.3.4:80\r\nConnection: close\r\n\r\n",
+        "OPTIONS /readyz HTTP/1.0\r\n\r\n",
+    ] {
+        let answer = whole_answer(&api, head).await;
+        let status = if head.starts_with("OPTIONS") { " 204 " } else { " 200 " };
+        assert!(answer.lines().next().is_some_and(|line| line.contains(status)), "{head}: {answer}");
+    }
+    let other = whole_answer(&api, "GET /browsers HTTP/1.0\r\n\r\n").await;
+    assert!(other.contains(" 400 "), "{other}");
+}
+
+/// Sends `bytes` and returns everything that comes until the server closes the connection.
+async fn whole_answer(api: &TestApi, bytes: &str) -> String {
+    let mut connection = api.connect().await;
+    connection.write_all(bytes.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    tokio::time::timeout(Duration::from_secs(60), connection.read_to_string(&mut answer)).await.unwrap().unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipelined_requests_are_answered_in_their_turn_also_those_with_bodies() {
+    let api = TestApi::start(Ports::default());
+    let get = "GET /healthz HTTP/1.1\r\nHost: casement.test\r\n\r\n";
+    let posts = [
+        "POST /browsers HTTP/1.1\r\nHost: casement.test\r\nContent-Length: 5\r\n\r\nGET /",
+        "POST /browsers HTTP/1.1\r\nHost: casement.test\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    ];
+    let last = "GET /openapi.json HTTP/1.1\r\nHost: casement.test\r\nConnection: close\r\n\r\n";
+    let answer = whole_answer(&api, &[&get.repeat(500), last].concat()).await;
+    assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 501);
+    assert!(answer.trim_end().ends_with('}'), "the last one is whole");
+    let answer = whole_answer(&api, &[get, posts[1], last].concat()).await;
+    assert_eq!(answer.matches("HTTP/1.1 401").count(), 1, "{answer:.2000}");
+    let answer = whole_answer(&api, &[get, posts[0], last].concat()).await;
+    assert_eq!(answer.matches("HTTP/1.1 401").count(), 1, "{answer:.2000}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_connections_with_half_a_head_the_oldest_are_closed_and_others_are_served() {
     /// The maximum number of incomplete heads from one address.
     const BOUND: usize = 1000;

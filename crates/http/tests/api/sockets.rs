@@ -222,7 +222,7 @@ async fn view(api: &TestApi, permission: Permission) -> (WebSocketStream<TcpStre
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn viewers_of_a_view_only_link_leave_places_to_people_who_may_act_and_are_told() {
+async fn viewers_of_a_view_only_link_leave_places_to_people_who_may_act() {
     let mut ports = Ports { session_connector: Some(Echo::start().await), ..Ports::default() };
     ports.sessions.expect_find().returning(|_| Ok(Some(session(1))));
     ports.displays.expect_next_frame().returning(|_, _| Err(OperationError::State("no picture".to_owned())));
@@ -240,7 +240,7 @@ async fn viewers_of_a_view_only_link_leave_places_to_people_who_may_act_and_are_
     let (mut operator, first) = view(&api, Permission::Interact).await;
     assert!(first.is_text(), "{first:?}");
     // A picture that cannot be read is told, too.
-    let told = async {
+    let reported = async {
         while let Some(Ok(message)) = operator.next().await {
             if message.to_text().is_ok_and(|text| text == r#"{"t":"unavailable"}"#) {
                 return;
@@ -248,7 +248,7 @@ async fn viewers_of_a_view_only_link_leave_places_to_people_who_may_act_and_are_
         }
         panic!("the view ended");
     };
-    tokio::time::timeout(Duration::from_secs(60), told).await.expect("told");
+    tokio::time::timeout(Duration::from_secs(60), reported).await.expect("reported");
     drop(watching.pop());
     let freed = async { while !view(&api, Permission::View).await.1.is_text() {} };
     tokio::time::timeout(Duration::from_secs(60), freed).await.expect("a place is free again");

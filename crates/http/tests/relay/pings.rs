@@ -21,7 +21,7 @@ async fn server() -> Server {
 }
 
 #[actix_web::test]
-async fn a_silent_relay_is_kept_open_by_pings_whose_answers_do_not_reach_the_browser() {
+async fn a_silent_relay_stays_open_by_pings_whose_answers_do_not_reach_the_browser() {
     let server = server().await;
     let (mut client, mut upstream, _) = server.pair("/cdp").await;
     for _ in 0..3 {
@@ -61,7 +61,7 @@ async fn no_ping_is_sent_within_a_frame() {
 }
 
 #[actix_web::test]
-async fn a_live_view_without_frames_is_kept_open_by_pings() {
+async fn a_live_view_without_frames_stays_open_by_pings() {
     let server = server().await;
     let client = TcpStream::connect(server.address).await.unwrap();
     let browser = async { accept_async(server.upstream.accept().await.unwrap().0).await.unwrap() };

@@ -66,7 +66,7 @@ async fn session_new_is_bound_until_one_is_accepted() {
         }
     }
     // The session is bound: bytes are forwarded unparsed and unchanged.
-    let anything = frame(false, 1, b"not even JSON", MASK);
+    let anything = frame(true, 1, b"not even JSON", MASK);
     client.write_all(&anything).await.unwrap();
     let mut seen = vec![0; anything.len()];
     soon(chromedriver.read_exact(&mut seen)).await.unwrap();

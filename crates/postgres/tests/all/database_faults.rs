@@ -40,7 +40,7 @@ async fn prepared() -> Result<TestDatabase, Fault> {
 }
 
 #[tokio::test]
-async fn connections_that_could_only_read_when_they_were_opened_are_not_kept() -> TestResult {
+async fn connections_that_could_only_read_when_they_were_opened_are_closed() -> TestResult {
     let db = prepared().await?;
     for parameters in ["", "&target_session_attrs=any"] {
         set_read_only(&db, true).await?;

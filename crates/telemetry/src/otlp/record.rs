@@ -109,7 +109,10 @@ impl Records {
 
     fn record(&self, Outgoing { session, numbered }: &Outgoing) -> SdkLogRecord {
         let mut record = self.logger.create_log_record();
-        let event: Map<String, Value> = untrusted_json::parse(numbered.event.body.as_bytes()).unwrap_or_default();
+        let event = match untrusted_json::parse(numbered.event.body.as_bytes()) {
+            Ok(Value::Object(event)) => event,
+            _ => Map::new(),
+        };
         let text = |name: &str| event.get(name).and_then(Value::as_str);
         let kind = text("type").unwrap_or_default();
         if let Some(name) = EVENT_NAMES.into_iter().find(|name| *name == kind) {

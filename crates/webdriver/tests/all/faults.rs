@@ -228,7 +228,7 @@ async fn a_sweep_that_cannot_list_sessions_ends_none() {
 
 /// A server on a loopback address may be the end of a tunnel.
 #[tokio::test]
-async fn a_port_that_the_server_names_is_asked_nothing_unless_the_marked_browser_listens_there() {
+async fn a_named_port_gets_a_request_only_if_the_marked_browser_listens_there() {
     let (fake, engine) = fake().await;
     let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     other.set_nonblocking(true).expect("set");
