@@ -177,7 +177,7 @@ mod tests {
 
     fn command(text: &str, words: &[&str]) -> CliCommand {
         match CommandLine::from_matches(&matches(text, words)).expect("settings") {
-            CommandLine::Own(command) => command,
+            CommandLine::Own(command) => *command,
             CommandLine::Api(name, _) => panic!("{name} drives a server"),
         }
     }

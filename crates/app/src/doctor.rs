@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use casement_chromium::{Channel, Engine, EngineConfig, check_script_runner, check_versions};
 use casement_domain::browser::{BrowserEngine as _, Launch, Shape};
-use casement_domain::{BrowserId, IdSource as _};
+use casement_domain::{BrowserId, Clock as _, IdSource as _};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_postgres::cluster::Binaries;
 use casement_postgres::{DatabaseConfig, ensure_suitable};
@@ -151,7 +151,7 @@ impl Drop for TrialDir {
 
 async fn database(url: &str) -> Result<String, String> {
     let config = DatabaseConfig::parse(url).map_err(|error| error.to_string())?;
-    ensure_suitable(&config).await.map_err(|error| error.to_string())?;
+    ensure_suitable(&config, System.now()).await.map_err(|error| error.to_string())?;
     Ok("the one of --database-url answers".to_owned())
 }
 

@@ -72,13 +72,15 @@ const RUNTIME_SHUTDOWN_TIMEOUT: std::time::Duration = std::time::Duration::from_
 
 fn main() -> ExitCode {
     let command = match CommandLine::read() {
-        Ok(CommandLine::Own(command)) => command,
+        Ok(CommandLine::Own(command)) => *command,
         Ok(CommandLine::Api(name, matches)) => return drive_server(&name, &matches),
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "casement: {error:#}");
             return ExitCode::FAILURE;
         }
     };
+    // What sessions and the data directory get must not depend on the shell that starts the server.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     // The agent creates a smaller runtime of its own, because an agent runs in every sandbox.
     if let Command::Agent { config } = &command {
         // The callers of the session can read this log.

@@ -43,7 +43,7 @@ struct Arguments {
 /// The command line of this process.
 pub(crate) enum CommandLine {
     /// A command of this program.
-    Own(Command),
+    Own(Box<Command>),
     /// A command that drives a server over its API.
     Api(String, ArgMatches),
 }
@@ -70,10 +70,10 @@ impl CommandLine {
     pub(crate) fn from_matches(matches: &ArgMatches) -> anyhow::Result<Self> {
         match matches.subcommand() {
             Some((keys::NAME, keys)) if let Some(command) = KeysCommand::from_matches(keys)? => {
-                Ok(Self::Own(Command::Keys(command)))
+                Ok(Self::Own(Box::new(Command::Keys(command))))
             }
             Some((name, matches)) if casement_cli::has(name) => Ok(Self::Api(name.to_owned(), matches.clone())),
-            _ => Ok(Self::Own(Arguments::from_arg_matches(matches)?.command)),
+            _ => Ok(Self::Own(Box::new(Arguments::from_arg_matches(matches)?.command))),
         }
     }
 }

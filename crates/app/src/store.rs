@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use casement_domain::Clock as _;
 use casement_postgres::{Cluster, ClusterConfig, Database, DatabaseConfig, ensure_suitable, migrate};
 use futures_util::future::OptionFuture;
 use tracing::{info, warn};
@@ -10,6 +11,7 @@ use tracing::{info, warn};
 use crate::cluster_supervisor::ClusterSupervisor;
 use crate::data_dir::{self, DataDir};
 use crate::settings;
+use crate::system::System;
 
 /// The private cluster's folder in the data directory.
 pub(crate) const CLUSTER: &str = "postgres";
@@ -26,7 +28,7 @@ impl Store {
     pub(crate) async fn open(data_dir: &Path, url: Option<&str>) -> anyhow::Result<Self> {
         let store = Self::connect(data_dir, url).await?;
         if url.is_some() {
-            ensure_suitable(&store.config).await?;
+            ensure_suitable(&store.config, System.now()).await?;
         }
         match migrate(&store.config).await {
             Ok(applied) if applied.is_empty() => {}

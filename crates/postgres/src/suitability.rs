@@ -1,5 +1,6 @@
 //! Looks at a database before it is used: what cannot work is refused with its reason, instead of failing later.
 
+use time::OffsetDateTime;
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::SqlState;
 
@@ -18,7 +19,10 @@ const LOOKS: u32 = 3;
 const WHO: &str = "SET TIME ZONE 'UTC'; SELECT pg_backend_pid()";
 /// What a connection tells about its database. The last value is a setting that every connection asks for.
 const WHAT: &str = "SELECT current_setting('server_version_num'), current_setting('server_encoding'), \
-    current_setting('default_transaction_isolation'), coalesce(current_setting('casement.options', true), '')";
+    current_setting('default_transaction_isolation'), coalesce(current_setting('casement.options', true), ''), \
+    extract(epoch FROM clock_timestamp())::bigint";
+/// The difference of clocks that is reported, in seconds. A smaller one may be the time of the answer on a busy machine.
+const CLOCK_DIFFERENCE: u64 = 60;
 
 /// Why a database cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -67,15 +71,15 @@ pub enum UnsuitableDatabase {
     Isolation(String),
 }
 
-/// Checks that Casement can work on a database.
+/// Checks that Casement can work on a database. Reports a clock that differs from `now`.
 ///
 /// # Errors
 /// [`UnsuitableDatabase`]; its message says what to do.
-pub async fn ensure_suitable(config: &DatabaseConfig) -> Result<(), UnsuitableDatabase> {
+pub async fn ensure_suitable(config: &DatabaseConfig, now: OffsetDateTime) -> Result<(), UnsuitableDatabase> {
     let address = config.address();
     let [one, other] = [Session::open(address).await?, Session::open(address).await?];
     ensure_not_pooled(&one, &other).await?;
-    let [version, encoding, isolation, settings]: [String; 4] =
+    let [version, encoding, isolation, settings, clock]: [String; 5] =
         one.ask(WHAT).await?.try_into().map_err(|_| UnsuitableDatabase::Strange)?;
     let major = version.parse::<u32>().map_err(|_| UnsuitableDatabase::Strange)? / 10_000;
     if major < MINIMUM_MAJOR {
@@ -83,6 +87,13 @@ pub async fn ensure_suitable(config: &DatabaseConfig) -> Result<(), UnsuitableDa
     }
     if encoding != ENCODING {
         return Err(UnsuitableDatabase::Encoding(encoding));
+    }
+    if let Some(seconds) = clock_difference(&clock, now).filter(|seconds| *seconds > CLOCK_DIFFERENCE) {
+        tracing::warn!(
+            seconds,
+            "the clocks of this machine and of the database differ: times of records and the expiry of keys and links are \
+             wrong by as much; synchronize both (NTP)"
+        );
     }
     let are_ignored = settings.is_empty();
     if are_ignored && config.has_given_options() {
@@ -95,6 +106,11 @@ pub async fn ensure_suitable(config: &DatabaseConfig) -> Result<(), UnsuitableDa
         tracing::warn!("a pooler ignores the timeouts that Casement sets for connections; set them for the role");
     }
     Ok(())
+}
+
+/// Returns the difference of a clock in seconds since 1970, as text, from `now`.
+fn clock_difference(clock: &str, now: OffsetDateTime) -> Option<u64> {
+    clock.parse::<i64>().ok().map(|clock| clock.abs_diff(now.unix_timestamp()))
 }
 
 /// Refuses connections that share a server process while both are open, or that change theirs.
@@ -145,5 +161,18 @@ impl Session {
         });
         let row = row.ok_or(UnsuitableDatabase::Strange)?;
         Ok((0..row.len()).map(|column| row.get(column).unwrap_or_default().to_owned()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_are_compared_in_both_directions() {
+        let now = OffsetDateTime::UNIX_EPOCH + time::Duration::seconds(1000);
+        assert_eq!(clock_difference("940", now), Some(60));
+        assert_eq!(clock_difference("1061", now), Some(61));
+        assert_eq!(clock_difference("soon", now), None);
     }
 }

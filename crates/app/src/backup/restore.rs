@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use casement_blobs::Blobs;
-use casement_domain::DatabaseId;
+use casement_domain::{Clock as _, DatabaseId};
 use casement_postgres::{
     Cluster, ClusterConfig, Database as Connections, DatabaseConfig, DumpPrograms, PgBlobStore, database_is_empty,
     ensure_suitable, migrate,
@@ -94,7 +94,7 @@ impl Database {
     /// Returns the database of this URL, which must be empty.
     async fn elsewhere(url: &str) -> anyhow::Result<Self> {
         let config = DatabaseConfig::parse(url).context("the database URL")?;
-        ensure_suitable(&config).await?;
+        ensure_suitable(&config, System.now()).await?;
         ensure!(database_is_empty(&config).await?, "the database has tables already: a backup needs an empty one");
         Ok(Self { config, programs: DumpPrograms::newest()?, private: None })
     }

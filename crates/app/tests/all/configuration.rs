@@ -4,7 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use anyhow::ensure;
-use casement_test_support::program::Shared;
+use casement_test_support::program::{Options, Server, Shared};
+use serde_json::json;
 
 fn casement(words: &[&str], file: &std::path::Path) -> anyhow::Result<std::process::Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_casement"));
@@ -123,5 +124,33 @@ fn the_doctor_reports_a_driver_that_is_too_old_or_does_not_match_chromium() -> a
         assert!(lines[0].starts_with("MISSING  chromedriver: ") && lines[0].contains(found), "{report}");
         assert_eq!(lines[1], "         -> install the package chromium-driver of a current version", "{report}");
     }
+    Ok(())
+}
+
+#[test]
+fn what_a_session_gets_does_not_depend_on_how_the_server_was_started() -> anyhow::Result<()> {
+    let folder = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o755)).tempdir()?;
+    let (text, program) = (folder.path().join("text"), folder.path().join("casement"));
+    let before = "umask 077; export TZ=Asia/Tokyo LANG=de_DE.UTF-8 LC_ALL=de_DE.UTF-8 LANGUAGE=de PYTHONPATH=/nowhere";
+    std::fs::write(&text, format!("#!/bin/sh\n{before}\nexec '{}' \"$@\"\n", env!("CARGO_BIN_EXE_casement")))?;
+    ensure!(Command::new("install").args(["-m", "755"]).args([&text, &program]).status()?.success());
+    let started_otherwise = Server::start(Options { program: Some(program), ..Options::default() })?;
+    let seen = |server: &Server| {
+        let session = server.headless()?;
+        let look = "umask; date +%z; echo > ~/made; stat -c %a ~/made; locale; env | grep -v -i casement | sort";
+        let run = json!({ "command": "sh", "args": ["-c", look] });
+        let ended = server.post(&format!("/browsers/{}/process/exec", session.id()), &run)?.expect(200)?.json()?;
+        ensure!(ended["exit_code"] == 0, "{ended}");
+        let code = "return [Intl.DateTimeFormat().resolvedOptions().timeZone, await page.evaluate(() => \
+                    [navigator.language, Intl.DateTimeFormat().resolvedOptions().timeZone, String(new Date(0))])]";
+        let script = json!({ "code": code });
+        let script = server.post(&format!("/browsers/{}/playwright/execute", session.id()), &script)?;
+        Ok((ended["stdout_b64"].clone(), script.expect(200)?.json()?["result"].clone()))
+    };
+
+    let (usual, otherwise) = (seen(&Shared::get().server)?, seen(&started_otherwise)?);
+
+    ensure!(usual.0.as_str().is_some_and(|text| !text.is_empty()) && usual.1.is_array(), "{usual:?}");
+    assert_eq!(otherwise, usual);
     Ok(())
 }

@@ -82,12 +82,19 @@ fn a_drain_ends_sessions_at_its_deadline_and_at_sigterm_the_server_ends_with_it(
     other.stop()?;
     other.restart()?;
     assert_eq!(node(&one, &id(&other)?)?["state"], "serving", "a restart serves again");
-    let session = other.headless()?;
+    let with_profile = json!({ "headless": true, "profile": { "name": "saved", "save_changes": true } });
+    one.post("/profiles", &json!({ "name": "saved" }))?.expect(201)?;
+    let session = other.create(&with_profile)?;
+    let cookie = json!({ "name": "a", "value": "b", "domain": "casement.test", "path": "/", "expires": 4e9 });
+    Cdp::connect(session.text("cdp_ws_url"))?.call("Storage.setCookies", &json!({ "cookies": [cookie] }))?;
     let process = server_process(&other)?;
     other.signal(&process, Signal::TERM)?;
     until_ended_well(&mut other, &process)?;
     assert_eq!(end_reason(&one, session.id())?, "node_drained");
     assert_eq!(sandboxes(&other)?, Vec::<String>::new());
+    let again = one.create(&with_profile)?;
+    let stored = Cdp::connect(again.text("cdp_ws_url"))?.call("Storage.getCookies", &json!({}))?;
+    assert_eq!(stored["cookies"][0]["value"], "b", "the profile was saved before the server ended: {stored}");
     Ok(())
 }
 

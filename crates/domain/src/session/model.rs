@@ -43,6 +43,29 @@ text_enum! {
     }
 }
 
+impl EndReason {
+    /// Returns the reason as a sentence for people.
+    #[must_use]
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            Self::Deleted => "A caller ended the session, or its pool or invocation ended.",
+            Self::IdleTimeout => "The session was not used for its idle timeout.",
+            Self::Crashed => "The browser ended by itself.",
+            Self::Oom => "The browser needed more memory than its limit.",
+            Self::BrowserClosed => "The browser was closed from inside: by a person, or by a client.",
+            Self::BrowserHung => "The browser did not answer any more.",
+            Self::Released => "The session was released to its pool.",
+            Self::StartFailed => "The browser could not be started.",
+            Self::Undelivered => "The response with the session did not reach its caller.",
+            Self::NodeLost => {
+                "The node of the session was lost: it was stopped, or it had no contact with the database."
+            }
+            Self::NodeDrained => "The node of the session was drained, and the time for its sessions was over.",
+            Self::EngineLost => "The WebDriver server of the browser lost its session.",
+        }
+    }
+}
+
 /// The error of using a session in which a login runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(

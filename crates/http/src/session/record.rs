@@ -9,7 +9,7 @@ use casement_domain::{
     network::DeniedRequests,
     permission::{Action, Kind, Target, Verb, Which},
     profile::Profile,
-    session::Session,
+    session::{Session, SessionState},
     telemetry::{Capture, Category, Delivery},
 };
 use serde::Serialize;
@@ -94,6 +94,12 @@ pub(crate) struct SessionBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     deleted_at: Option<Moment>,
+    /// Why the session ended, as in close frames; absent while it is active.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end_reason: Option<&'static str>,
+    /// The same as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end_message: Option<&'static str>,
 }
 
 /// The telemetry that is captured.
@@ -312,6 +318,10 @@ impl SessionBody {
         (installation, now): (&Installation, OffsetDateTime),
     ) -> Self {
         let uptime = session.uptime(now).whole_milliseconds();
+        let end = match session.state {
+            SessionState::Ended(reason) => Some(reason),
+            SessionState::Starting | SessionState::Active => None,
+        };
         Self {
             session_id: session.id.to_string(),
             created_at: Moment(session.created_at),
@@ -344,6 +354,8 @@ impl SessionBody {
             telemetry: session.telemetry.map(Captured::from),
             usage: Usage { uptime_ms: i64::try_from(uptime).unwrap_or(i64::MAX) },
             deleted_at: session.ended_at.map(Moment),
+            end_reason: end.map(|reason| reason.as_str()),
+            end_message: end.map(|reason| reason.explanation()),
         }
     }
 }

@@ -78,6 +78,8 @@ async fn an_empty_body_creates_a_session_with_defaults() {
         "network",
         "telemetry",
         "deleted_at",
+        "end_reason",
+        "end_message",
     ] {
         assert!(record.get(absent).is_none(), "{absent}");
     }
@@ -321,6 +323,11 @@ async fn a_session_is_found_by_name_and_after_its_end_on_request() {
     assert_eq!(reply.status, 200, "{reply}");
     assert_eq!(reply.json()["deleted_at"], "2026-12-01T12:00:01.500000Z");
     assert_eq!(reply.json()["usage"]["uptime_ms"], 1500);
+    let reason = EndReason::Deleted;
+    assert_eq!(
+        (&reply.json()["end_reason"], &reply.json()["end_message"]),
+        (&json!("deleted"), &json!(reason.explanation()))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,7 +40,7 @@ async fn a_silent_relay_stays_open_by_pings_whose_answers_do_not_reach_the_brows
 async fn no_ping_is_sent_within_a_frame() {
     let server = server().await;
     let (mut client, mut upstream, _) = server.pair("/cdp").await;
-    let payload = vec![7; 200];
+    let payload = [7; 200];
     let head = frame_header(true, 1, payload.len() as u64, false);
     upstream.write_all(&[head.as_slice(), &payload[..100]].concat()).await.unwrap();
     let mut begun = vec![0; head.len() + 100];

@@ -1,5 +1,6 @@
 //! Databases that fail over, speak other languages, have settings of their own or are of no use.
 
+use casement_domain::testing::NOON;
 use casement_domain::{BlobStoreId, DatabaseId, StoreError};
 use casement_postgres::testing::TestDatabase;
 use casement_postgres::{
@@ -109,16 +110,16 @@ async fn options_of_the_url_hold_for_migrations_calls_and_dumps() -> TestResult 
 #[tokio::test]
 async fn a_database_is_looked_at_before_it_is_used() -> TestResult {
     let db = TestDatabase::empty().await?;
-    ensure_suitable(db.config()).await?;
+    ensure_suitable(db.config(), NOON).await?;
 
     // Its own isolation and time zone do not matter.
     db.execute(&altered("SET default_transaction_isolation = ''serializable''")).await?;
-    ensure_suitable(db.config()).await?;
+    ensure_suitable(db.config(), NOON).await?;
 
     let name = db.rows("SELECT current_database()").await?.concat().concat();
     db.execute(&format!("CREATE DATABASE {name}_latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")).await?;
     let latin = DatabaseConfig::parse(&db.url().replace(&format!("/{name}?"), &format!("/{name}_latin?")))?;
-    let refused = ensure_suitable(&latin).await.err().ok_or("it was accepted")?;
+    let refused = ensure_suitable(&latin, NOON).await.err().ok_or("it was accepted")?;
     assert!(matches!(&refused, UnsuitableDatabase::Encoding(found) if found == "LATIN1"), "{refused}");
     Ok(())
 }
@@ -133,7 +134,7 @@ async fn connections_that_share_a_process_are_refused_with_the_pooler_as_reason(
             tokio::spawn(pooled(client));
         }
     });
-    let refused = ensure_suitable(&config).await.err().ok_or("it was accepted")?;
+    let refused = ensure_suitable(&config, NOON).await.err().ok_or("it was accepted")?;
     serving.abort();
     assert!(matches!(refused, UnsuitableDatabase::Pooled), "{refused}");
     assert!(refused.to_string().contains("PgBouncer"), "{refused}");

@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import socket
 import sys
 import traceback
@@ -26,7 +27,7 @@ def main(entrypoint):
                 stream.flush()
             except Exception:
                 pass
-        channel.sendall(json.dumps(words).encode() + b"\n")
+        channel.sendall(utf8(json.dumps(words, ensure_ascii=False)) + b"\n")
 
     try:
         registry = load(entrypoint)
@@ -78,13 +79,18 @@ def perform(registry, call):
         complain(error)
         return {"is": "raised", "reason": named(error)}
     try:
-        output = json.dumps(value, allow_nan=False, separators=(",", ":"))
+        output = utf8(json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))).decode()
     except (TypeError, ValueError, RecursionError) as error:
         kind = type(value).__name__
         return {"is": "unfit", "reason": f"the action returned a value of the type {kind} that is not JSON: {error}"}
-    if len(output) > call["output_bytes"]:
+    if len(output.encode()) > call["output_bytes"]:
         return {"is": "unfit", "reason": f"the action returned more than {call['output_bytes']} bytes of JSON"}
     return {"is": "returned", "output": output}
+
+
+def utf8(text):
+    """Encodes JSON text. A surrogate without its pair has no form in UTF-8 and is escaped."""
+    return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 async def awaited(value):
