@@ -24,7 +24,7 @@ CHART = HERE / "casement"
 ROOT = HERE.parent.parent
 KUBERNETES = ["1.35", "1.36", "1.37"]
 # Kinds of operators, which Kubernetes has no schema for.
-FOREIGN = {"ServiceMonitor", "ScaledObject", "TriggerAuthentication"}
+FOREIGN = {"HTTPRoute", "PrometheusRule", "ServiceMonitor", "ScaledObject", "TriggerAuthentication"}
 HELM = sys.argv[1]
 MINIMAL = CHART / "ci/minimal-values.yaml"
 
@@ -41,6 +41,9 @@ REFUSED = [
     (["settings.sessionMemory=1024"], "sessionMemory"),
     (["ingress.enabled=true"], "/ingress/host"),
     (["serviceMonitor.enabled=true"], "/serviceMonitor/existingSecret"),
+    (["httpRoute.enabled=true"], "/httpRoute/parentRefs"),
+    (["image.digest=latest"], "/image/digest"),
+    (["persistence.whenScaled=Keep"], "/persistence/whenScaled"),
 ]
 
 
@@ -87,6 +90,11 @@ def only(objects, kind):
     found = of_kind(objects, kind)
     assert len(found) == 1, f"{len(found)} of the kind {kind}"
     return found[0]
+
+
+def configuration(objects):
+    (file,) = [it["data"]["casement.toml"] for it in of_kind(objects, "ConfigMap") if "casement.toml" in it["data"]]
+    return tomllib.loads(file)
 
 
 def pod_of(objects):
@@ -178,6 +186,10 @@ def check_network(objects):
     selector = workload["selector"]["matchLabels"]
     # Kubernetes refuses changes of these, so no version may be in them.
     assert set(selector) == {"app.kubernetes.io/name", "app.kubernetes.io/instance"}
+    labels = workload["template"]["metadata"]["labels"]
+    assert not [name for name in labels if "version" in name or "chart" in name], labels
+    for service in of_kind(objects, "Service"):
+        assert not service["spec"]["selector"].items() <= only(objects, "Pod")["metadata"]["labels"].items()
     for claim in workload.get("volumeClaimTemplates", []):
         assert claim["metadata"]["labels"] == selector
     services = {it["metadata"]["name"]: it["spec"] for it in of_kind(objects, "Service")}
@@ -198,24 +210,24 @@ def check_network(objects):
 
 
 def check_configuration(objects):
-    file = tomllib.loads(only(objects, "ConfigMap")["data"]["casement.toml"])
+    file = configuration(objects)
     assert "casement.browsers.svc" in file["allowed_host"], file
 
 
 def check_options(renderings):
     """What is switched on is there, and what is switched off is not."""
     kinds = {name: {it["kind"] for it in objects} for name, objects in renderings.items()}
-    always = {"ConfigMap", "Service", "ServiceAccount", "StatefulSet"}
+    always = {"ConfigMap", "Pod", "Service", "ServiceAccount", "StatefulSet"}
     usual = always | {"NetworkPolicy", "PodDisruptionBudget"}
     assert kinds["bare-values"] == always
     assert kinds["minimal-values"] == usual
-    assert kinds["everything-values"] == usual | {"Ingress", "ServiceMonitor"}
+    assert kinds["everything-values"] == usual | {"HTTPRoute", "Ingress", "PrometheusRule", "ServiceMonitor"}
     assert kinds["autoscaling-values"] == usual | {"ScaledObject", "TriggerAuthentication"}
     replicas = {name: only(it, "StatefulSet")["spec"].get("replicas") for name, it in renderings.items()}
     expected = {"bare-values": 1, "minimal-values": 3, "everything-values": 5, "autoscaling-values": None}
     assert replicas == expected, replicas
     assert "initContainers" not in pod_of(renderings["bare-values"])
-    file = tomllib.loads(only(renderings["everything-values"], "ConfigMap")["data"]["casement.toml"])
+    file = configuration(renderings["everything-values"])
     # Numbers keep their kind.
     assert (file["session_memory"], file["otlp_traces"], file["no_default_pool"]) == (1024, 0.1, True), file
     assert type(file["session_memory"]) is int and file["allowed_host"][-1] == "casement.internal"
@@ -223,9 +235,30 @@ def check_options(renderings):
     assert [(it["name"], it.get("restartPolicy")) for it in beside] == [("database-proxy", "Always"), ("doctor", None)]
     mounts = pod_of(renderings["everything-values"])["containers"][0]["volumeMounts"]
     assert {"name": "database-ca", "mountPath": "/etc/database", "readOnly": True} in mounts, mounts
+    check_outside(renderings["everything-values"])
     profiles = pod_of(renderings["everything-values"])["securityContext"]
     assert profiles["seccompProfile"] == {"type": "Localhost", "localhostProfile": "profiles/casement.json"}
     assert profiles["appArmorProfile"] == {"type": "Localhost", "localhostProfile": "casement"}
+
+
+def check_outside(objects):
+    """Every host name is accepted, and Prometheus and `helm test` pass the network policy."""
+    hosts = {"casement.example.com", "browsers.example.com", "route.example.com"}
+    assert hosts <= set(configuration(objects)["allowed_host"]), configuration(objects)
+    ingress = only(objects, "Ingress")["spec"]
+    assert {rule["host"] for rule in ingress["rules"]} == set(ingress["tls"][0]["hosts"]) == hosts - {"route.example.com"}
+    containers = pod_of(objects)["containers"] + only(objects, "Pod")["spec"]["containers"]
+    assert all(it["image"].startswith("registry.example.com/casement@sha256:0123") for it in containers)
+    (public,) = [it for it in only(objects, "NetworkPolicy")["spec"]["ingress"] if {"port": "http"} in it["ports"]]
+    labels = [it["podSelector"]["matchLabels"] for it in public["from"] if "podSelector" in it]
+    test = {key: value for key, value in only(objects, "Pod")["metadata"]["labels"].items() if "managed" not in key}
+    assert test in labels and {"app.kubernetes.io/name": "prometheus"} in labels, public
+    retention = only(objects, "StatefulSet")["spec"]["persistentVolumeClaimRetentionPolicy"]
+    assert retention == {"whenDeleted": "Delete", "whenScaled": "Delete"}
+    rules = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())
+    assert only(objects, "PrometheusRule")["spec"] == rules
+    (dashboard,) = [it for it in of_kind(objects, "ConfigMap") if "casement.json" in it["data"]]
+    assert json.loads(dashboard["data"]["casement.json"]) == json.loads((ROOT / "deploy/grafana/casement.json").read_text())
 
 
 def check_settings_exist(objects):

@@ -18,6 +18,32 @@ app.kubernetes.io/name: casement
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* The labels of the pod of `helm test`, which the services do not select. */}}
+{{- define "casement.testSelector" -}}
+app.kubernetes.io/name: casement-test
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "casement.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The host names by which clients come in from outside. */}}
+{{- define "casement.publicHosts" -}}
+{{- $hosts := list -}}
+{{- if .Values.ingress.enabled -}}
+{{- $hosts = concat (list .Values.ingress.host) .Values.ingress.extraHosts -}}
+{{- end -}}
+{{- if .Values.httpRoute.enabled -}}
+{{- $hosts = concat $hosts .Values.httpRoute.hostnames -}}
+{{- end -}}
+{{- $hosts | uniq | toJson -}}
+{{- end -}}
+
 {{- define "casement.labels" -}}
 {{ include "casement.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -37,6 +63,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- .Values.publicUrl -}}
 {{- else if .Values.ingress.enabled -}}
 {{- printf "%s://%s" (ternary "https" "http" (ne .Values.ingress.tlsSecret "")) .Values.ingress.host -}}
+{{- else if .Values.httpRoute.enabled -}}
+{{- printf "https://%s" (first .Values.httpRoute.hostnames) -}}
 {{- else -}}
 {{- printf "http://%s.%s.svc:%d" (include "casement.name" .) .Release.Namespace (int .Values.service.port) -}}
 {{- end -}}
@@ -45,7 +73,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The configuration file. A number of YAML is a float in templates; the file has integers. */}}
 {{- define "casement.configuration" -}}
 {{- $settings := deepCopy .Values.settings -}}
-{{- $hosts := concat (include "casement.hosts" . | fromJsonArray) (default list $settings.allowed_host) -}}
+{{- $hosts := concat (include "casement.hosts" . | fromJsonArray) (include "casement.publicHosts" . | fromJsonArray) (default list $settings.allowed_host) -}}
 {{- $_ := set $settings "allowed_host" ($hosts | uniq) -}}
 {{- range $name, $value := $settings }}
 {{- if kindIs "float64" $value }}
