@@ -198,6 +198,7 @@ impl AppBuilder {
         })?;
         let mut env = self.sandboxes.environment(None);
         env.extend(self.install_environment());
+        env.push(("ENTRYPOINT".to_owned(), package.entrypoint.path().to_string()));
         let argv = ["/bin/sh", "-c", script, "install"].map(str::to_owned).to_vec();
         let command = Command { argv, env, cwd: APP.to_owned(), seconds: config.build_seconds };
         run(&app_sandbox, command, BuildStep::Install, "installing dependencies", build_log, None).await?;
@@ -408,7 +409,7 @@ async fn run(
     let mut relay = LogRelay::new(build_log, secret);
     let sandbox = app_sandbox.sandbox().map_err(internal_error)?;
     let exit = link::command(sandbox, command, &mut relay).await;
-    let last = relay.last;
+    let last = relay.reason();
     match exit {
         Ok(Exit::Code(0)) => Ok(()),
         _ if sandbox.oom_killed() => {
@@ -457,7 +458,10 @@ fn name(project: ProjectId, package: &FetchedSource, interpreter: &str) -> Strin
         Runtime::Node => "node",
     };
     let top = package.top.as_deref().unwrap_or_default();
-    for part in [FORMAT_VERSION, &project.to_string(), &package.checksum, runtime, interpreter, top] {
+    let entrypoint = package.entrypoint.path().to_string();
+    // Dependencies may be listed in the folder of the entrypoint.
+    let folder = entrypoint.rsplit_once('/').map_or("", |(folder, _)| folder);
+    for part in [FORMAT_VERSION, &project.to_string(), &package.checksum, runtime, interpreter, top, folder] {
         name.update(part.len().to_le_bytes());
         name.update(part);
     }

@@ -17,12 +17,31 @@ pub(super) struct LogRelay<'a> {
     build_log: &'a BuildLog,
     secret: Option<&'a SecretString>,
     /// The last line that is not empty.
-    pub(super) last: String,
+    last: String,
+    /// The last error of pip, or the first one of npm, whose later ones are hints.
+    error: Option<String>,
 }
 
 impl<'a> LogRelay<'a> {
     pub(super) fn new(build_log: &'a BuildLog, secret: Option<&'a SecretString>) -> Self {
-        Self { build_log, secret, last: String::new() }
+        Self { build_log, secret, last: String::new(), error: None }
+    }
+
+    /// Returns the line that says why the program failed, as far as one does; else the last line.
+    pub(super) fn reason(self) -> String {
+        self.error.unwrap_or(self.last)
+    }
+
+    fn note(&mut self, line: &str) {
+        if line.is_empty() {
+            return;
+        }
+        line.clone_into(&mut self.last);
+        match error_of_npm(line) {
+            Some(error) if self.error.is_none() => self.error = Some(error.to_owned()),
+            None if line.starts_with("ERROR: ") => self.error = Some(line.to_owned()),
+            _ => {}
+        }
     }
 }
 
@@ -32,11 +51,15 @@ impl LineSink for LogRelay<'_> {
         for line in &mut lines {
             line.text = git::without_token(&line.text, self.secret);
         }
-        if let Some(line) = lines.iter().rev().find(|line| !line.text.trim().is_empty()) {
-            line.text.trim().clone_into(&mut self.last);
-        }
+        lines.iter().for_each(|line| self.note(line.text.trim()));
         self.build_log.relay(lines).await;
     }
+}
+
+/// Returns what a line of npm says about an error; `None` for its code and for empty lines.
+fn error_of_npm(line: &str) -> Option<&str> {
+    let said = line.strip_prefix("npm error ").or_else(|| line.strip_prefix("npm ERR! "))?.trim();
+    (!said.is_empty() && !said.starts_with("code ")).then_some(said)
 }
 
 /// The log of one build, which numbers the lines.

@@ -97,6 +97,53 @@ async fn a_load_failure_has_a_reason() {
     );
 }
 
+const WITH_A_DEPENDENCY: &str = "import iniconfig, kernel\nkernel.App('local').action('act')(lambda context: None)\n";
+const POETRY: &str = "[tool.poetry]\nname = 'x'\nversion = '0.1.0'\ndescription = ''\nauthors = []\nMODE\n\
+    [tool.poetry.dependencies]\npython = '>=3.9'\niniconfig = {version = '^2.0', extras = []}\n";
+const SETUPTOOLS: &str = "[build-system]\nrequires = ['setuptools']\nbuild-backend = 'setuptools.build_meta'\n\
+    [project]\nname = 'x'\nversion = '0'\ndependencies = ['iniconfig>=2,<3']\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn python_projects_name_their_dependencies_in_every_common_way() {
+    let poetry_core = "[build-system]\nrequires = ['poetry-core']\nbuild-backend = 'poetry.core.masonry.api'\n";
+    let no_package = POETRY.replace("MODE", "package-mode = false") + poetry_core;
+    let no_backend = POETRY.replace("MODE", "");
+    for (files, entrypoint) in [
+        (vec![("main.py", WITH_A_DEPENDENCY), ("pyproject.toml", &*no_package)], "main.py"),
+        (vec![("main.py", WITH_A_DEPENDENCY), ("pyproject.toml", &no_backend)], "main.py"),
+        (
+            vec![
+                ("main.py", WITH_A_DEPENDENCY),
+                ("helpers/__init__.py", ""),
+                ("data/__init__.py", ""),
+                ("pyproject.toml", SETUPTOOLS),
+            ],
+            "main.py",
+        ),
+        (vec![("src/main.py", WITH_A_DEPENDENCY), ("src/requirements.txt", "iniconfig==2.0.0\n")], "src/main.py"),
+    ] {
+        let (fixture, lines) = (Fixture::new(), Arc::new(RecordedLines::default()));
+        let built = fixture.build(&[&files[..], &[LOCAL_PYTHON]].concat(), entrypoint, &lines).await;
+        let built = built.unwrap_or_else(|failed| panic!("{files:?}: {failed}: {}", lines.text()));
+        assert_eq!(built.apps[0].name, "local", "{files:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_reason_of_a_failed_installation_says_what_to_change() {
+    let missing = r#"{"dependencies":{"casement-has-no-such-package":"1.0.0"}}"#;
+    for (files, entrypoint, reason) in [
+        (vec![("main.py", ""), ("requirements.txt", "iniconfig==999\n")], "main.py", "found for iniconfig==999"),
+        (vec![("main.py", ""), ("pyproject.toml", "[project\n")], "main.py", "ERROR: pyproject.toml: "),
+        (vec![("main.py", ""), ("Pipfile", "")], "main.py", "list the dependencies in requirements.txt"),
+        (vec![("main.js", ""), ("package.json", missing)], "main.js", "404 Not Found"),
+    ] {
+        let (fixture, lines) = (Fixture::new(), Arc::new(RecordedLines::default()));
+        let failed = fixture.build(&files, entrypoint, &lines).await.unwrap_err();
+        assert!(failed.step == BuildStep::Install && failed.reason.contains(reason), "{failed}: {}", lines.text());
+    }
+}
+
 /// A program that prints that it is being loaded, and never finishes.
 const ENDLESS: &str = "import time\nprint('loading for ever')\nwhile True:\n    time.sleep(1)\n";
 
@@ -214,7 +261,7 @@ async fn a_python_setup_script_runs_isolated() {
     let project = "[build-system]\nrequires = []\nbuild-backend = 'nosy'\nbackend-path = ['.']\n\n[project]\nname = 'local'\nversion = '1.0'\n";
     let files = [LOCAL_PYTHON, ("main.py", &main), ("pyproject.toml", project), ("nosy.py", &backend)];
     let output = build_beside_a_listener(&files, "main.py").await;
-    assert!(output.contains("installing what pyproject.toml asks for") && output.contains(REFUSED), "{output}");
+    assert!(output.contains("installing the package of pyproject.toml") && output.contains(REFUSED), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -26,14 +26,32 @@ pub(crate) async fn run(fixture: &Fixture, requests: Call, lines: &Arc<RecordedL
     ended.map(|output| output.map_or(Value::Null, |output| serde_json::from_str(&output).unwrap()))
 }
 
-const TOO_LONG: &str = "the action returned more than 1048576 bytes of JSON";
-
 /// Returns two texts of characters that take several bytes in UTF-8: with a little less than the longest result, and with
 /// more. An escaped form would be longer by far.
-fn texts_around_the_limit() -> (Value, Value) {
+fn texts_around_the_limit() -> [String; 2] {
     let unit = "ÄÖ€한😀";
-    let of = |bytes: usize| Value::from(unit.repeat(bytes / unit.len()));
-    (of((1 << 20) - 500), of((1 << 20) + 500))
+    [(1 << 20) - 500, (1 << 20) + 500].map(|bytes: usize| unit.repeat(bytes / unit.len()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_is_measured_in_utf_8_in_every_language() {
+    let (fixture, lines) = (Fixture::new(), Arc::new(RecordedLines::default()));
+    for (files, entrypoint) in [(PYTHON, "main.py"), (NODE, "main.ts")] {
+        let built = fixture.build(files, entrypoint, &lines).await.unwrap();
+        let runnable = Fixture::runnable(&built, entrypoint, "http://127.0.0.1:1");
+        let echo = async |text: &str| {
+            let payload = json!({ "text": text }).to_string();
+            let lines = Arc::new(RecordedLines::default());
+            run(&fixture, call(&runnable, "trials", "echo", Some(&payload)), &lines).await
+        };
+        let [fits, exceeds] = texts_around_the_limit();
+        let echoed = echo(&fits).await.unwrap();
+        let text = echoed["text"].as_str().or(echoed["payload"]["text"].as_str()).unwrap();
+        assert!(text.trim_end_matches('!') == fits, "{entrypoint}");
+        let failed = echo(&exceeds).await.unwrap_err();
+        let reason = "the action returned more than 1048576 bytes of JSON";
+        assert_eq!((failed.fault, &*failed.reason), (RunFault::Result, reason), "{entrypoint}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,14 +65,10 @@ async fn a_python_action_gets_its_payload_and_returns_its_output() {
     assert_eq!(answer, json!({"invocation": id, "payload": {"round": 1}, "greeting": "hello"}));
     assert_eq!(lines.texts(), ["loading", "echoing", "to the other"]);
     let lines = Arc::new(RecordedLines::default());
-    let (fits, exceeds) = texts_around_the_limit();
-    let ask = |app, action, payload: Option<&str>| run(&fixture, call(&runnable, app, action, payload), &lines);
+    let ask = |app, action, payload| run(&fixture, call(&runnable, app, action, payload), &lines);
     assert_eq!(ask("trials", "alone", Some("1")).await.unwrap(), json!(["KERNEL_API_KEY", "KERNEL_BASE_URL"]));
     assert_eq!(ask("trials", "later", Some("null")).await.unwrap(), json!([null, "later"]));
     assert_eq!(ask("trials", "nothing", None).await.unwrap(), Value::Null);
-    assert_eq!(ask("trials", "echo", Some(&fits.to_string())).await.unwrap()["payload"], fits);
-    let failed = ask("trials", "echo", Some(&exceeds.to_string())).await.unwrap_err();
-    assert_eq!((failed.fault, &*failed.reason), (RunFault::Result, TOO_LONG));
     assert_eq!(ask("second", "other", None).await.unwrap(), json!("of the second app"));
     for (action, fault, reason) in [
         ("raise", RunFault::Raised, "ValueError: not today"),
@@ -85,15 +99,9 @@ async fn a_typescript_action_gets_its_payload_and_returns_its_output() {
     assert_eq!(answer, json!({"invocation": id, "text": "ONE!", "greeting": "hello"}));
     assert_eq!(lines.texts(), ["echoing", "to the other"]);
     let lines = Arc::new(RecordedLines::default());
-    let (fits, exceeds) = texts_around_the_limit();
-    let text = |text: &Value| json!({ "text": text }).to_string();
-    let ask = |action, payload: Option<&str>| run(&fixture, call(&runnable, "trials", action, payload), &lines);
+    let ask = |action, payload| run(&fixture, call(&runnable, "trials", action, payload), &lines);
     assert_eq!(ask("alone", None).await.unwrap(), json!(["KERNEL_API_KEY", "KERNEL_BASE_URL"]));
     assert_eq!(ask("nothing", None).await.unwrap(), Value::Null);
-    let echoed = ask("echo", Some(&text(&fits))).await.unwrap();
-    assert!(echoed["text"].as_str().is_some_and(|echoed| Some(echoed.trim_end_matches('!')) == fits.as_str()));
-    let failed = ask("echo", Some(&text(&exceeds))).await.unwrap_err();
-    assert_eq!((failed.fault, &*failed.reason), (RunFault::Result, TOO_LONG));
     for (action, fault, reason) in [
         ("raise", RunFault::Raised, "TypeError: not today"),
         ("raise-later", RunFault::Raised, "RangeError: much later"),
