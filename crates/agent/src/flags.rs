@@ -37,6 +37,8 @@ const COMMON: &[&str] = &[
     "--disable-sync",
     "--metrics-recording-only",
     "--no-pings",
+    // Input that arrives between a navigation and the first frame of its page is otherwise dropped without an error.
+    "--allow-pre-commit-input",
     // The `localStorage` of pages is written after one second instead of after five or more.
     "--enable-aggressive-domstorage-flushing",
     // Two services send requests at every start and cannot be disabled: the accounts of Google's pages, and the

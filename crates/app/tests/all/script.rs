@@ -40,6 +40,33 @@ fn the_script_example_prints_headings() -> anyhow::Result<()> {
 }
 
 #[test]
+fn input_right_after_a_navigation_reaches_the_page() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let page = "<!doctype html><title>Input</title><body style='height: 100vh'><script>window.seen = [];\
+        for (const kind of ['keydown', 'click']) addEventListener(kind, () => window.seen.push(kind));</script>";
+    pages.put("/input-after-navigation", page);
+    let code = format!(
+        "const seen: number[] = [];
+        for (let n = 0; n < 10; n++) {{
+            await page.goto({url:?} + '?' + n);
+            await page.keyboard.press('!');
+            await page.mouse.click(50, 50);
+            const all = page.waitForFunction(() => (window as any).seen.length >= 2, null, {{ timeout: 5000 }});
+            seen.push(await all.then(() => 2, () => page.evaluate(() => (window as any).seen.length)));
+        }}
+        return seen",
+        url = pages.url("/input-after-navigation")
+    );
+    for headless in [false, true] {
+        let session = server.create(&json!({ "headless": headless }))?;
+        let path = format!("/browsers/{}/playwright/execute", session.id());
+        let answer = server.post(&path, &json!({ "code": code, "timeout_sec": 120 }))?.expect(200)?.json()?;
+        assert_eq!(answer["result"], json!([2, 2, 2, 2, 2, 2, 2, 2, 2, 2]), "headless: {headless}: {answer}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_script_reaches_neither_the_server_nor_its_host() -> anyhow::Result<()> {
     let Shared { server, .. } = Shared::get();
     let session = server.headless()?;

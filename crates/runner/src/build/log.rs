@@ -58,8 +58,8 @@ impl LineSink for LogRelay<'_> {
 
 /// Returns what a line of npm says about an error; `None` for its code and for empty lines.
 fn error_of_npm(line: &str) -> Option<&str> {
-    let said = line.strip_prefix("npm error ").or_else(|| line.strip_prefix("npm ERR! "))?.trim();
-    (!said.is_empty() && !said.starts_with("code ")).then_some(said)
+    let text = line.strip_prefix("npm error ").or_else(|| line.strip_prefix("npm ERR! "))?.trim();
+    (!text.is_empty() && !text.starts_with("code ")).then_some(text)
 }
 
 /// The log of one build, which numbers the lines.
