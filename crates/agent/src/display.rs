@@ -21,7 +21,7 @@ use crate::x11::{FRAMEBUFFER, X11};
 use casement_agent_protocol::{Region, Viewport};
 
 /// The timeout of the X server's start.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// The size that a smaller display can grow to. An X server without hardware cannot grow beyond its first size and
 /// paints all of it at its start: this size covers 4K in landscape and most sizes in portrait, for about 12 ms.
 const MAX_GROWTH: (u32, u32) = (3840, 2560);

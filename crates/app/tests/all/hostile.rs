@@ -291,8 +291,11 @@ fn a_page_of_another_site_gets_nothing_from_the_server() -> anyhow::Result<()> {
     for host in ["attacker.test", &format!("attacker.test:{port}"), "169.254.169.254", "", "127.0.0.1.attacker.test"] {
         let mut all = direct(session.id(), session.token());
         all.push(Request::new("GET", "/browsers").bearer(server.key()));
-        all.push(Request::new("GET", "/healthz"));
         all.push(Request::new("GET", "/openapi.json"));
+        // A load balancer probes by address, or without a name.
+        if !["169.254.169.254", ""].contains(&host) {
+            all.push(Request::new("GET", "/healthz"));
+        }
         for request in all {
             let answer = answer(&request.header("Host", host), server)?;
             assert_eq!((answer.status, &answer.json()?["code"]), (400, &json!("bad_request")), "{host:?}");

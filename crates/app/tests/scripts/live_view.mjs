@@ -65,8 +65,10 @@ try {
     document.body.style.height = '5000px';
     return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
   });
-  await person.mouse.wheel(0, 300);
-  await page.waitForFunction(() => scrollY > 0, null, patience);
+  for (let scrolled = false; !scrolled;) {
+    await person.mouse.wheel(0, 300);
+    scrolled = await page.waitForFunction(() => scrollY > 0, null, { timeout: 5000 }).then(() => true, () => false);
+  }
   await page.evaluate(() => { document.body.style.height = ''; });
   await person.keyboard.press('Shift+Escape'); // every other key belongs to the session's browser
   saw.focus = await person.evaluate(() => document.activeElement.id);
