@@ -1,6 +1,8 @@
 //! Tests that telemetry is stored within budgets, and not at all on a nearly full disk.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -133,12 +135,11 @@ fn on_a_nearly_full_disk_telemetry_is_only_counted_and_readiness_reports_it() ->
 
 #[test]
 fn a_server_killed_on_a_full_disk_starts_again_and_says_that_the_disk_is_full() -> anyhow::Result<()> {
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o711);
-    let place = tempfile::Builder::new().prefix("casement-full-").permissions(open).tempdir_in("/tmp")?;
-    let disk = SmallDisk::mount(place.path().join("disk"))?;
-    let data_dir = disk.path().join("data");
-    let flags = vec!["--no-default-pool".to_owned(), "--spares".to_owned(), "0".to_owned()];
-    let mut server = Server::start(Options { data_dir: Some(data_dir.clone()), flags, ..Options::default() })?;
+    let mut server = Server::start(Options::default())?;
+    server.stop()?;
+    let data_dir = server.data_dir().to_owned();
+    let disk = onto_small_disk(&data_dir)?;
+    server.restart()?;
     let is_occupied = || data_dir.join("spare-space.2").exists();
     until("space is occupied", TEST_TIMEOUT, || is_occupied().then_some(()))?;
     let filler = disk.fill()?;
@@ -160,5 +161,19 @@ fn a_server_killed_on_a_full_disk_starts_again_and_says_that_the_disk_is_full() 
     until("space is occupied again", TEST_TIMEOUT, || {
         (is_occupied() && data_dir.join("spare-space.1").exists()).then_some(())
     })?;
+    server.stop()?;
+    drop(disk);
     Ok(())
+}
+
+/// Moves a data directory onto a small disk that is mounted in its place.
+fn onto_small_disk(data_dir: &Path) -> anyhow::Result<SmallDisk> {
+    let aside = data_dir.with_extension("aside");
+    fs::rename(data_dir, &aside)?;
+    for part in ["spare-space.1", "spare-space.2"] {
+        fs::remove_file(aside.join(part)).ok();
+    }
+    let disk = SmallDisk::mount(data_dir.to_owned())?;
+    ensure!(Command::new("cp").arg("--archive").args([&aside.join("."), data_dir]).status()?.success(), "cp");
+    Ok(disk)
 }
