@@ -2,6 +2,7 @@
 
 use casement_domain::NodeId;
 use casement_domain::audit_destination::AuditExportWaker as _;
+use casement_domain::node::UnreachableNodes;
 use casement_domain::session::{CleanupWake as _, PoolWake as _, Sessions};
 use casement_http::Cluster;
 use casement_postgres::{Change, RecentKeys};
@@ -22,6 +23,7 @@ pub(crate) struct ChangeHandler {
     pub(crate) audit_destinations: ChangeSignal,
     /// This node among others, if it is reached by them.
     pub(crate) cluster: Option<Cluster>,
+    pub(crate) unreachable: UnreachableNodes,
 }
 
 impl ChangeHandler {
@@ -48,6 +50,7 @@ impl ChangeHandler {
     /// Checks all pools, because a node that came, was lost or changed its state changes the shares of the others. Ends the
     /// requests that wait for a lost node.
     pub(crate) fn nodes_changed(&self) {
+        self.unreachable.forget_all();
         self.pools.wake_all();
         if let Some(cluster) = self.cluster.clone() {
             tokio::spawn(async move {

@@ -161,6 +161,7 @@ impl Jobs<'_> {
                 pending_cleanup: self.services.pending_cleanup.clone(),
                 audit_destinations: cases.audit_export.deps.changed.clone(),
                 cluster: self.infrastructure.cluster.clone(),
+                unreachable: self.infrastructure.unreachable.clone(),
             },
         };
         let reports = TicketReports {

@@ -44,6 +44,7 @@ pub(super) struct Infrastructure {
     pub(super) cluster: Option<Cluster>,
     /// The other nodes of the database.
     pub(super) peers: Arc<dyn Peers>,
+    pub(super) unreachable: UnreachableNodes,
     pub(super) data_dir: PathBuf,
     /// What this process knows of its own node.
     pub(super) own: OwnState,
@@ -99,11 +100,11 @@ impl Infrastructure {
         let own = OwnState::new(node, epoch, Arc::new(System));
         blob_store::ensure_not_moved(&blob_rows, blob_mark.as_ref()).await?;
         let cluster = listener.map(|listener| Cluster::new(node, epoch, listener.identity.clone(), rows.nodes.clone()));
+        let unreachable = UnreachableNodes::new(Arc::new(System));
         let peers: Arc<dyn Peers> = match &cluster {
             Some(cluster) => {
-                let unreachable = UnreachableNodes::new(Arc::new(System));
                 store.database.avoid(unreachable.clone());
-                Arc::new(NotedPeers::new(Arc::new(NodeCalls::new(cluster.clone())), unreachable))
+                Arc::new(NotedPeers::new(Arc::new(NodeCalls::new(cluster.clone())), unreachable.clone()))
             }
             None => Arc::new(NoPeers),
         };
@@ -132,6 +133,7 @@ impl Infrastructure {
             AppRuntime { archives: machines.packages, builder: machines.app_runtime, runner: machines.runner_pool };
         let infrastructure = Self {
             node,
+            unreachable,
             cluster,
             peers,
             data_dir: data_dir.path().to_owned(),

@@ -16,8 +16,8 @@ use crate::profile::LoadedProfile;
 /// The nodes that did not answer the last call of this node. Their callers are granted no browsers, which could not be
 /// delivered, and their browsers are not leased.
 ///
-/// A node leaves the list with the next call that it answers, or after [`UnreachableNodes::FORGOTTEN_AFTER`], so that it is
-/// tried again.
+/// A node leaves the list with the next call that it answers, when a node changes its state, or after
+/// [`UnreachableNodes::FORGOTTEN_AFTER`], so that it is tried again.
 #[derive(Clone)]
 pub struct UnreachableNodes {
     clock: Arc<dyn MonotonicClock>,
@@ -55,6 +55,11 @@ impl UnreachableNodes {
     /// Adds a node.
     pub fn add(&self, node: NodeId) {
         self.since.lock().insert(node, self.clock.monotonic_now());
+    }
+
+    /// Empties the list, because a node came, was lost or changed its state: one that starts again is not passed over.
+    pub fn forget_all(&self) {
+        self.since.lock().clear();
     }
 
     fn note<T>(&self, node: NodeId, result: &Result<T, PeerError>) {
