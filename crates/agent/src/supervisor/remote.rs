@@ -20,7 +20,7 @@ use casement_agent_protocol::{ErrorCode, ExitReason, FailureCode, State};
 /// without a server, the idle timeout of the session decides.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// The timeout of one try, and the pause after a failed one, which doubles each time.
-const TRY_TIMEOUT: Duration = Duration::from_secs(20);
+const TRY_TIMEOUT: Duration = Duration::from_secs(10);
 const MIN_BACKOFF: Duration = Duration::from_millis(5);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 /// The pause before a lost connection is opened again, for a connection that is lost again and again.
