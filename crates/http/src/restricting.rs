@@ -23,7 +23,7 @@ enum Unknown {
     All,
     /// Misspellings of the object's own members `own`, and `foreign` members, which restrict elsewhere in the API and are
     /// easily written here, with their misspellings.
-    Like { own: &'static [&'static str], foreign: &'static [&'static str] },
+    Like { own: &'static [&'static str], foreign: &'static [&'static [&'static str]] },
 }
 
 const CREATE_KEY: Route = (Method::POST, "/org/api_keys");
@@ -77,46 +77,10 @@ const HOSTS: &[&str] = &[
     "blocked_domains",
     "policy",
 ];
-const HOSTS_AND_PROXY: &[&str] = &[
-    "allowed_hosts",
-    "private_hosts",
-    "proxy_routes",
-    "allowed_domains",
-    "blocked_hosts",
-    "blocked_domains",
-    "policy",
-    "proxy",
-];
-const FIXED_AT_START: &[&str] = &[
-    "browser_policy",
-    "chrome_policy",
-    "kiosk_mode",
-    "allowed_hosts",
-    "private_hosts",
-    "proxy_routes",
-    "allowed_domains",
-    "blocked_hosts",
-    "blocked_domains",
-    "policy",
-];
-const OF_THE_POOL: &[&str] = &[
-    "network",
-    "proxy",
-    "proxy_id",
-    "browser_policy",
-    "chrome_policy",
-    "kiosk_mode",
-    "allowed_hosts",
-    "private_hosts",
-    "proxy_routes",
-    "allowed_domains",
-    "blocked_hosts",
-    "blocked_domains",
-    "policy",
-];
+const OF_THE_BROWSER: &[&str] = &["browser_policy", "chrome_policy", "kiosk_mode"];
+const NETWORK: &[&str] = &["network", "proxy", "proxy_id"];
 const PROJECT_LIMITS: &[&str] = &["max_concurrent_sessions", "max_concurrent_invocations", "max_pooled_sessions"];
-const LIMITS_ELSEWHERE: &[&str] =
-    &["max_concurrent_sessions", "max_concurrent_invocations", "max_pooled_sessions", "max_sessions", "limits"];
+const OTHER_LIMITS: &[&str] = &["max_sessions", "limits"];
 
 const fn all(path: &'static str, operations: &'static [Route]) -> Object {
     Object { operations, path, unknown: Unknown::All }
@@ -126,7 +90,7 @@ const fn like(
     path: &'static str,
     operations: &'static [Route],
     own: &'static [&'static str],
-    foreign: &'static [&'static str],
+    foreign: &'static [&'static [&'static str]],
 ) -> Object {
     Object { operations, path, unknown: Unknown::Like { own, foreign } }
 }
@@ -135,9 +99,9 @@ const fn like(
 const OBJECTS: &[Object] = &[
     all("policy", &[CREATE_KEY]),
     all("policy.statements[]", &[CREATE_KEY]),
-    like("", &[CREATE_KEY], &["policy", "project_id", "expires_at", "days_to_expire"], KEY_RIGHTS_AND_LIFETIME),
-    like("", &[ROTATE_KEY], &["days_to_expire", "expire_in_days"], KEY_RIGHTS_AND_LIFETIME),
-    like("", &[UPDATE_KEY], &[], KEY_RIGHTS_AND_LIFETIME),
+    like("", &[CREATE_KEY], &["policy", "project_id", "expires_at", "days_to_expire"], &[KEY_RIGHTS_AND_LIFETIME]),
+    like("", &[ROTATE_KEY], &["days_to_expire", "expire_in_days"], &[KEY_RIGHTS_AND_LIFETIME]),
+    like("", &[UPDATE_KEY], &[], &[KEY_RIGHTS_AND_LIFETIME]),
     all("network", NETWORKS),
     all("network.proxy_routes[]", NETWORKS),
     all("expected_network", POOLS),
@@ -146,33 +110,33 @@ const OBJECTS: &[Object] = &[
         "",
         &[CREATE_SESSION],
         &["network", "browser_policy", "chrome_policy", "proxy", "proxy_id", "kiosk_mode", "telemetry"],
-        HOSTS,
+        &[HOSTS],
     ),
-    like("", &[UPDATE_SESSION], &["network", "proxy", "proxy_id", "telemetry"], FIXED_AT_START),
+    like("", &[UPDATE_SESSION], &["network", "proxy", "proxy_id", "telemetry"], &[OF_THE_BROWSER, HOSTS]),
     like(
         "",
         POOLS,
         &["network", "expected_network", "browser_policy", "chrome_policy", "proxy_id", "kiosk_mode", "telemetry"],
-        HOSTS_AND_PROXY,
+        &[HOSTS, &["proxy"]],
     ),
-    like("", &[ACQUIRE], &["telemetry"], OF_THE_POOL),
-    like("telemetry", CAPTURES, &["enabled", "storage"], &["disabled"]),
-    like("telemetry.storage", CAPTURES, &["enabled"], &["disabled"]),
-    like("telemetry.browser.*", CAPTURES, &["enabled"], &["disabled"]),
-    like("telemetry.export.otlp", CAPTURES, &["enabled"], &["disabled"]),
-    like("", &[UPDATE_PROJECT_LIMITS], PROJECT_LIMITS, &["max_sessions", "max_invocations", "limits"]),
-    like("", &[UPDATE_LIMITS], &["default_project_max_concurrent_sessions"], LIMITS_ELSEWHERE),
-    like("", &[CREATE_PROJECT], &[], LIMITS_ELSEWHERE),
-    like("", &[UPDATE_PROJECT], &["status"], LIMITS_ELSEWHERE),
-    like("", &[CREATE_CONNECTION], &["auto_reauth", "health_checks", "proxy", "save_credentials"], &["proxy_id"]),
+    like("", &[ACQUIRE], &["telemetry"], &[NETWORK, OF_THE_BROWSER, HOSTS]),
+    like("telemetry", CAPTURES, &["enabled", "storage"], &[&["disabled"]]),
+    like("telemetry.storage", CAPTURES, &["enabled"], &[&["disabled"]]),
+    like("telemetry.browser.*", CAPTURES, &["enabled"], &[&["disabled"]]),
+    like("telemetry.export.otlp", CAPTURES, &["enabled"], &[&["disabled"]]),
+    like("", &[UPDATE_PROJECT_LIMITS], PROJECT_LIMITS, &[&["max_sessions", "max_invocations", "limits"]]),
+    like("", &[UPDATE_LIMITS], &["default_project_max_concurrent_sessions"], &[PROJECT_LIMITS, OTHER_LIMITS]),
+    like("", &[CREATE_PROJECT], &[], &[PROJECT_LIMITS, OTHER_LIMITS]),
+    like("", &[UPDATE_PROJECT], &["status"], &[PROJECT_LIMITS, OTHER_LIMITS]),
+    like("", &[CREATE_CONNECTION], &["auto_reauth", "health_checks", "proxy", "save_credentials"], &[&["proxy_id"]]),
     like(
         "",
         &[UPDATE_CONNECTION],
         &["allowed_domains", "auto_reauth", "health_checks", "proxy", "record_session", "save_credentials"],
-        &["proxy_id"],
+        &[&["proxy_id"]],
     ),
-    like("", &[LOGIN], &["proxy", "record_session"], &["proxy_id", "save_credentials"]),
-    like("", &[UPDATE_PROVIDER], &["enabled", "project_ids"], &["disabled", "projects"]),
+    like("", &[LOGIN], &["proxy", "record_session"], &[&["proxy_id", "save_credentials"]]),
+    like("", &[UPDATE_PROVIDER], &["enabled", "project_ids"], &[&["disabled", "projects"]]),
     like("", &[UPDATE_CREDENTIAL], &["remove_value_keys"], &[]),
     like("", &[CREATE_PROXY], &["protocol"], &[]),
     like("config", &[CREATE_PROXY], &["asn", "ca_bundle", "city", "country", "state", "zip"], &[]),
@@ -205,7 +169,9 @@ impl Restrictions {
             Unknown::Like { own, .. } if let Some(meant) = misspelt(name, own) => {
                 Some(format!("is not known; {meant} is, and ignoring a misspelling of it could allow more"))
             }
-            Unknown::Like { foreign, .. } => (foreign.contains(&name) || misspelt(name, foreign).is_some())
+            Unknown::Like { foreign, .. } => foreign
+                .iter()
+                .any(|names| names.contains(&name) || misspelt(name, names).is_some())
                 .then(|| "has no effect here, and ignoring it could allow more; leave it out".to_owned()),
         }
     }
@@ -270,7 +236,7 @@ mod tests {
                 for name in own {
                     assert!(known.contains(*name), "{operation:?}: {}.{name} is not declared", object.path);
                 }
-                for name in foreign.iter().filter(|name| !own.contains(name)) {
+                for name in foreign.iter().copied().flatten().filter(|name| !own.contains(name)) {
                     assert!(!known.contains(*name), "{operation:?}: {}.{name} is declared", object.path);
                 }
             }
