@@ -263,15 +263,26 @@ impl Database {
         self.run(operation, Kind::Transaction, work, meaning)
     }
 
-    /// Checks that the database accepts changes. Writes nothing: a server that only reads refuses the statement before it
-    /// looks for rows.
+    /// Checks that the database answers.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] if it does not, within five seconds.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        self.fetch("database.ping", async |connection| {
-            let change = diesel::sql_query("UPDATE nodes SET id = id WHERE false");
-            diesel_async::RunQueryDsl::execute(change, connection).await?;
+        self.run_statement("database.ping", "SELECT 1").await
+    }
+
+    /// Checks that the migrated database accepts changes. Writes nothing: a server that only reads refuses the statement
+    /// before it looks for rows.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] if it does not, within five seconds.
+    pub async fn check_writable(&self) -> Result<(), StoreError> {
+        self.run_statement("database.check_writable", "UPDATE nodes SET id = id WHERE false").await
+    }
+
+    async fn run_statement(&self, operation: &'static str, statement: &'static str) -> Result<(), StoreError> {
+        self.fetch(operation, async |connection| {
+            diesel_async::RunQueryDsl::execute(diesel::sql_query(statement), connection).await?;
             Ok(())
         })
         .await

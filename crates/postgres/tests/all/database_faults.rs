@@ -63,7 +63,11 @@ async fn a_database_that_can_only_be_read_is_unavailable_unless_any_is_accepted(
     let refused = Database::new(&DatabaseConfig::parse(&db.url())?).ping().await.err().ok_or("it answered")?;
     assert!(format!("{refused:?}").contains("can only be read"), "{refused:?}");
     let any = DatabaseConfig::parse(&format!("{}&target_session_attrs=any", db.url()))?;
-    Ok(Database::new(&any).ping().await?)
+    let readable = Database::new(&any);
+    readable.ping().await?;
+    let refused = readable.check_writable().await.err().ok_or("it accepts changes")?;
+    assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused:?}");
+    Ok(())
 }
 
 /// A translated message has none of the words that an English one has.
