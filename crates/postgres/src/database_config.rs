@@ -11,8 +11,8 @@ use crate::connect::Address;
 use crate::tls::{BadTls, Parameters, Tls};
 
 /// Server settings of each connection, before those of the URL, which count more: timeouts, in milliseconds, that end
-/// abandoned statements and transactions.
-const TIMEOUTS: &str = "-c statement_timeout=10000 -c idle_in_transaction_session_timeout=30000";
+/// abandoned statements and transactions. The locks of a transaction whose node was stopped delay the other nodes.
+const TIMEOUTS: &str = "-c statement_timeout=10000 -c idle_in_transaction_session_timeout=3000";
 /// Settings of connections whose statements may take long, after those of the URL.
 const NO_TIMEOUTS: &str = "-c statement_timeout=0 -c idle_in_transaction_session_timeout=0";
 /// Settings without which statements would mean something else, after those of the URL. The last one means nothing to

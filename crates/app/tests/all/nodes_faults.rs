@@ -26,13 +26,25 @@ pub(super) const SOME: usize = 10;
 
 /// Starts nodes with a program, or the built one, and callers that use them.
 pub(super) fn loaded(program: Option<&Path>) -> anyhow::Result<(Cluster, Load)> {
+    let cluster = with_pool(program)?;
+    let load = Load::start(&cluster, POOL, CALLERS);
+    Ok((cluster, load))
+}
+
+/// Starts nodes, and callers at each of them.
+fn loaded_at_nodes() -> anyhow::Result<(Cluster, Load)> {
+    let cluster = with_pool(None)?;
+    let load = Load::at_nodes(&cluster, POOL, CALLERS);
+    Ok((cluster, load))
+}
+
+fn with_pool(program: Option<&Path>) -> anyhow::Result<Cluster> {
     let cluster = Cluster::start(ClusterOptions { program, ..ClusterOptions::default() })?;
     cluster.log_queues()?;
     let pool = json!({ "name": POOL, "size": SIZE, "headless": true });
     cluster.send("POST", "/browser_pools", Some(&pool))?.expect(201)?;
     cluster.nodes()[0].until_available(POOL, SIZE)?;
-    let load = Load::start(&cluster, POOL, CALLERS);
-    Ok((cluster, load))
+    Ok(cluster)
 }
 
 pub(super) fn until_leased(load: &Load, more: usize) -> anyhow::Result<()> {
@@ -68,7 +80,7 @@ fn assert_goes_on(load: &Load, began: Instant, fault: Instant, what: &str) -> an
 
 #[test]
 fn a_node_killed_under_load_costs_only_its_own_sessions() -> anyhow::Result<()> {
-    let (mut cluster, load) = loaded(None)?;
+    let (mut cluster, load) = loaded_at_nodes()?;
     until_leased(&load, SOME)?;
     let began = Instant::now();
     thread::sleep(BEFORE);
@@ -106,7 +118,7 @@ const HELD_CALLS: u32 = 8;
 
 #[test]
 fn a_node_that_was_stopped_for_a_minute_ends_what_it_lost() -> anyhow::Result<()> {
-    let (mut cluster, load) = loaded(None)?;
+    let (mut cluster, load) = loaded_at_nodes()?;
     until_leased(&load, SOME)?;
     let began = Instant::now();
     thread::sleep(BEFORE);

@@ -136,8 +136,12 @@ impl NodeCalls {
             .header(hyper::header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| refused(node, &error))?;
-        let bytes = timeout(time, self.exchange(node, message)).await.unwrap_or(Err(PeerError::Unclear(node)))?;
-        serde_json::from_slice(&bytes).map_err(|_| PeerError::Unclear(node))
+        let result = timeout(time, self.exchange(node, message)).await.unwrap_or(Err(PeerError::Unclear(node)));
+        let result = result.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|_| PeerError::Unclear(node)));
+        if let Err(PeerError::Unreachable(_) | PeerError::Unclear(_)) = &result {
+            tracing::info!(%node, "a node did not answer; its waiting callers are passed over until it answers");
+        }
+        result
     }
 
     async fn exchange(&self, node: NodeId, message: Request<Full<Bytes>>) -> Result<Bytes, PeerError> {

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::program::http::{Answer, Request};
-use crate::program::{Cdp, Cluster, Session};
+use crate::program::{Cdp, Cluster, Server, Session};
 
 /// The wait of an acquire, and the timeout of a caller for each call, which no call may reach.
 const WAIT_SECONDS: u64 = 20;
@@ -118,10 +118,26 @@ pub struct Load {
 impl Load {
     /// Starts callers of a pool, through the load balancer.
     pub fn start(cluster: &Cluster, pool: &str, callers: usize) -> Self {
+        Self::through(cluster, pool, callers, &[cluster.address()])
+    }
+
+    /// Starts callers of a pool, each at one of the nodes: those at a node that lives see what the nodes do, without the time in
+    /// which a load balancer gives calls to one that is stopped.
+    pub fn at_nodes(cluster: &Cluster, pool: &str, callers: usize) -> Self {
+        let entrances: Vec<_> = cluster.nodes().iter().map(Server::address).collect();
+        Self::through(cluster, pool, callers, &entrances)
+    }
+
+    fn through(cluster: &Cluster, pool: &str, callers: usize, entrances: &[SocketAddr]) -> Self {
         let (stop, report) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Report>>::default());
         let start = |number: usize| {
             let (stop, report) = (Arc::clone(&stop), Arc::clone(&report));
-            let caller = Caller { address: cluster.address(), key: cluster.key().to_owned(), pool: pool.to_owned() };
+            let caller = Caller {
+                service: cluster.address(),
+                entrance: entrances[number % entrances.len()],
+                key: cluster.key().to_owned(),
+                pool: pool.to_owned(),
+            };
             thread::spawn(move || {
                 for call in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
                     if let Err(failure) = caller.lease(&format!("load-{number}-{call}"), &report) {
@@ -151,7 +167,10 @@ impl Load {
 }
 
 struct Caller {
-    address: SocketAddr,
+    /// The address in the URLs of sessions.
+    service: SocketAddr,
+    /// The address to which the caller sends everything.
+    entrance: SocketAddr,
     key: String,
     pool: String,
 }
@@ -172,13 +191,23 @@ impl Caller {
         seen.acquired_at.push(Instant::now());
         seen.answered.push(AnsweredChange { request, session: session.id().to_owned(), is_release: false });
         drop(seen);
-        let driven = drive(&session);
+        let driven = self.drive(&session);
         let (request, answer) = self.post("release", name, &json!({ "session_id": session.id() }), report)?;
         driven.context("driving")?;
         report.lock().driven += 1;
         succeeded("a release", answer, 204)?;
         let session = session.id().to_owned();
         report.lock().answered.push(AnsweredChange { request, session, is_release: true });
+        Ok(())
+    }
+
+    /// Evaluates an expression in the page of a session.
+    fn drive(&self, session: &Session) -> anyhow::Result<()> {
+        let url = session.text("cdp_ws_url").replacen(&self.service.to_string(), &self.entrance.to_string(), 1);
+        // Details of failures differ in each call.
+        let mut client = Cdp::connect(&url).map_err(|_| anyhow::anyhow!("no connection"))?;
+        let evaluated = client.page().and_then(|page| client.evaluate(&page, "6 * 7"));
+        ensure!(evaluated.map_err(|_| anyhow::anyhow!("the connection broke"))? == 42, "a wrong answer of the page");
         Ok(())
     }
 
@@ -192,21 +221,12 @@ impl Caller {
     ) -> anyhow::Result<(String, Answer)> {
         let (began, name) = (Instant::now(), format!("{name}-{what}"));
         let request = Request::new("POST", &format!("/browser_pools/{}/{what}", self.pool)).bearer(&self.key);
-        let answer = request.header("X-Request-Id", &name).json(body).send_within(self.address, CALL_TIMEOUT);
+        let answer = request.header("X-Request-Id", &name).json(body).send_within(self.entrance, CALL_TIMEOUT);
         let mut seen = report.lock();
         seen.longest = seen.longest.max(began.elapsed());
         // Without the details, which differ in each call.
         Ok((name, answer.map_err(|_| anyhow::anyhow!("{what}: the connection broke"))?))
     }
-}
-
-/// Evaluates an expression in the page of a session.
-fn drive(session: &Session) -> anyhow::Result<()> {
-    // Details of failures differ in each call.
-    let mut client = Cdp::connect(session.text("cdp_ws_url")).map_err(|_| anyhow::anyhow!("no connection"))?;
-    let evaluated = client.page().and_then(|page| client.evaluate(&page, "6 * 7"));
-    ensure!(evaluated.map_err(|_| anyhow::anyhow!("the connection broke"))? == 42, "a wrong answer of the page");
-    Ok(())
 }
 
 fn succeeded(what: &str, answer: Answer, status: u16) -> anyhow::Result<Answer> {

@@ -3,8 +3,16 @@
 use std::fmt;
 
 use anyhow::Context as _;
+use time::format_description::well_known::Rfc3339;
+use time::{Duration, OffsetDateTime};
 
-use super::Cluster;
+use super::{Cluster, uuid};
+use crate::program::Server;
+
+/// The log line of a node that another node did not answer, and the time for which its callers are passed over then, with a
+/// second for leases that are under way.
+const UNANSWERED: &str = "a node did not answer";
+const PASSED_OVER: Duration = Duration::seconds(16);
 
 /// The statements that make the database note every ticket and lease. The view `queue_log.pairs` compares them.
 pub const QUEUE_LOG: &str = include_str!("queue_log.sql");
@@ -44,15 +52,38 @@ impl Cluster {
         )?;
         let counts: Vec<u64> = counts.split('|').map(str::parse).collect::<Result<_, _>>()?;
         let [waited, at_once, compared] = counts[..] else { anyhow::bail!("{counts:?}") };
-        let overtaken = self.sql("select * from queue_log.pairs where is_overtaken")?;
-        let line = |row: &str| {
+        let rows = self.sql(
+            "select session_id, position, waiting_session_id, waiting_position, waiting_node_id, \
+            round(extract(epoch from leased_at) * 1000)::bigint from queue_log.pairs where is_overtaken",
+        )?;
+        let unanswered = self.unanswered_calls()?;
+        let mut overtaken = Vec::new();
+        for row in rows.lines() {
             let columns: Vec<&str> = row.split('|').collect();
-            let [session, position, waiting, at, _] = columns[..] else { return None };
+            let [session, position, waiting, place, node, at] = columns[..] else { anyhow::bail!("{row}") };
+            let at = OffsetDateTime::UNIX_EPOCH + Duration::milliseconds(at.parse()?);
+            let is_passed_over = |since: OffsetDateTime| (Duration::ZERO..PASSED_OVER).contains(&(at - since));
+            if unanswered.iter().any(|(silent, since)| silent == node && is_passed_over(*since)) {
+                continue;
+            }
             let position = if position.is_empty() { "no position" } else { position };
-            Some(format!("the session {session} with {position} was leased before {waiting}, which waited with {at}"))
-        };
-        let overtaken =
-            overtaken.lines().map(|row| line(row).context("five columns")).collect::<anyhow::Result<_>>()?;
+            overtaken.push(format!(
+                "the session {session} with {position} was leased before {waiting}, which waited with {place}"
+            ));
+        }
         Ok(QueueOrder { leases: (waited, at_once), compared, overtaken })
+    }
+
+    /// Returns the nodes that did not answer a call of another node, each with the time.
+    fn unanswered_calls(&self) -> anyhow::Result<Vec<(String, OffsetDateTime)>> {
+        let logs: Vec<String> = self.nodes.iter().chain(&self.former).map(Server::log).collect();
+        let lines = logs.iter().flat_map(|log| log.lines()).filter(|line| line.contains(UNANSWERED));
+        let call = |line: &str| -> anyhow::Result<_> {
+            let (at, _) = line.split_once(' ').context("a time")?;
+            let (_, node) = line.split_once("node=").context("a node")?;
+            let node = node.split_whitespace().next().context("an id")?;
+            Ok((uuid(node)?, OffsetDateTime::parse(at, &Rfc3339)?))
+        };
+        lines.map(|line| call(line).with_context(|| line.to_owned())).collect()
     }
 }

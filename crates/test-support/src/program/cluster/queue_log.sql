@@ -26,7 +26,8 @@ CREATE TABLE queue_log.leases (
     leased_by xid8 NOT NULL DEFAULT pg_current_xact_id(),
     seeing pg_snapshot NOT NULL,
     -- The nodes that had a heartbeat of the last 40 s. After 45 s the callers of a node come last.
-    living uuid[] NOT NULL
+    living uuid[] NOT NULL,
+    leased_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
 -- Stable, so that it sees what the statement sees, whose trigger it is.
@@ -86,7 +87,8 @@ CREATE TRIGGER note AFTER INSERT ON public.sessions FOR EACH ROW EXECUTE FUNCTIO
 CREATE VIEW queue_log.pairs AS
 SELECT l.session_id, l.position, w.session_id AS waiting_session_id, w.position AS waiting_position,
     (l.position IS NULL OR w.position < l.position)
-        AND (w.left_seeing IS NULL OR pg_visible_in_snapshot(l.leased_by, w.left_seeing)) AS is_overtaken
+        AND (w.left_seeing IS NULL OR pg_visible_in_snapshot(l.leased_by, w.left_seeing)) AS is_overtaken,
+    w.node_id AS waiting_node_id, l.leased_at
 FROM queue_log.leases l JOIN queue_log.waits w
     ON w.pool_id = l.pool_id AND w.entered < l.number AND (w.ended IS NULL OR w.ended > l.number)
 WHERE w.node_id = ANY (l.living) AND pg_visible_in_snapshot(w.entered_by, l.seeing);
