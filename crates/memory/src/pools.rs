@@ -131,6 +131,15 @@ impl PoolRepository for Memory {
         Ok(PoolCounts { available, acquired })
     }
 
+    async fn all_counts(&self) -> Result<Vec<(PoolId, PoolCounts)>, StoreError> {
+        let state = self.state();
+        let counts = |id: PoolId| PoolCounts {
+            available: state.count(id, BrowserState::Idle),
+            acquired: state.count(id, BrowserState::Leased),
+        };
+        Ok(state.pools.keys().map(|id| (*id, counts(*id))).collect())
+    }
+
     async fn all(&self) -> Result<Vec<PoolId>, StoreError> {
         Ok(self.state().pools.keys().copied().collect())
     }
@@ -161,6 +170,10 @@ impl PoolRepository for Memory {
     async fn lead(&self, id: PoolId, _node: NodeId, _lasts: Duration) -> Result<Option<LeaderFence>, StoreError> {
         // This node is the only one, so it leads every pool.
         Ok(self.state().pools.contains_key(&id).then_some(LeaderFence(1)))
+    }
+
+    async fn renew_leads(&self, _node: NodeId, _lasts: Duration) -> Result<(), StoreError> {
+        Ok(())
     }
 
     async fn observe(&self, id: PoolId, _node: NodeId) -> Result<Observed, StoreError> {

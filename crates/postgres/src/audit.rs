@@ -350,6 +350,10 @@ impl AuditRepository for PgAudit {
     }
 
     async fn mark(&self, node: NodeId, whole_until: OffsetDateTime) -> Result<bool, StoreError> {
+        let renewing = async |connection: &mut AsyncPgConnection| marks::renew(connection, node, whole_until).await;
+        if self.database.call("audit.renew_mark", renewing).await? {
+            return Ok(true);
+        }
         let work = async |connection: &mut AsyncPgConnection| marks::mark(connection, node, whole_until).await;
         self.database.transaction("audit.mark", work).await
     }

@@ -14,7 +14,7 @@ use casement_domain::pool::{
 };
 use casement_domain::session::IdOrName;
 use casement_domain::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, Replaced, StoreError};
-use diesel::dsl::{Filter, IsNull, now};
+use diesel::dsl::{Filter, IsNull, now, sql};
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -272,6 +272,24 @@ impl PoolRepository for PgPools {
         self.database.fetch("pool.counts", work).await
     }
 
+    async fn all_counts(&self) -> Result<Vec<(PoolId, PoolCounts)>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let rows = not_deleted().left_join(browsers::table.on(browsers::pool_id.eq(browser_pools::id.nullable())));
+            let number = |state: &str| {
+                sql::<sql_types::BigInt>("count(*) FILTER (WHERE browsers.state = ")
+                    .bind::<sql_types::Text, _>(state.to_owned())
+                    .sql(")")
+            };
+            let counted = rows.group_by(browser_pools::id);
+            let counted = counted.select((browser_pools::id, number("idle"), number("leased")));
+            let counted: Vec<(Column<PoolId>, i64, i64)> = counted.load(connection).await?;
+            let of =
+                |(Column(pool), idle, leased)| (pool, PoolCounts { available: count(idle), acquired: count(leased) });
+            Ok(counted.into_iter().map(of).collect())
+        };
+        self.database.fetch("pool.all_counts", work).await
+    }
+
     async fn all(&self) -> Result<Vec<PoolId>, StoreError> {
         self.database.ids("pool.all", not_deleted().order(browser_pools::id).select(browser_pools::id)).await
     }
@@ -327,6 +345,19 @@ impl PoolRepository for PgPools {
             Ok(led.map(|led| LeaderFence(led.lease_fence)))
         };
         self.database.call("pool.lead", work).await
+    }
+
+    async fn renew_leads(&self, node: NodeId, lasts: Duration) -> Result<(), StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| {
+            let renewing = diesel::sql_query(
+                "UPDATE browser_pools SET lease_until = now() + make_interval(secs => $2)
+                 WHERE lease_node_id = $1 AND deleted_at IS NULL",
+            );
+            let renewing = renewing.bind::<sql_types::Uuid, _>(Column(node));
+            renewing.bind::<sql_types::Double, _>(lasts.as_seconds_f64()).execute(connection).await?;
+            Ok(())
+        };
+        self.database.call("pool.renew_leads", work).await
     }
 
     async fn set_blocked(&self, id: PoolId, reason: Option<String>) -> Result<(), StoreError> {

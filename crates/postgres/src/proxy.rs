@@ -228,6 +228,9 @@ impl ProxyRepository for PgProxies {
             let due = stored().filter(proxies::check_taken_at.lt(before));
             let due = due.order(proxies::check_taken_at).limit(max.into()).select(proxies::id);
             let ids: Vec<Column<ProxyId>> = due.for_update().skip_locked().load(connection).await?;
+            if ids.is_empty() {
+                return Ok(Vec::new());
+            }
             let taken = diesel::update(proxies::table.filter(proxies::id.eq_any(ids)));
             let taken = taken.set(proxies::check_taken_at.eq(now)).returning(ProxyRow::as_select());
             all(connection, taken).await

@@ -22,9 +22,11 @@ use crate::apps::{AppWakers, LogWriter};
 use crate::system::System;
 
 /// The longest pause between polls, in case a notification was lost.
-const POLL_INTERVAL: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// The pause before a request to an unavailable store is repeated.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
+/// The pause before calls of the previous process are adopted again, after the store refused.
+const ADOPTION_BACKOFF: Duration = Duration::from_secs(10);
 /// The interval at which a build renews its lease.
 const RENEW_INTERVAL: time::Duration = time::Duration::seconds(15);
 /// The time that the result of an adopted call may take after its deadline, because the call may have ended in time.
@@ -251,7 +253,7 @@ impl AppJobs {
             match self.retry("list earlier calls", || self.runs.forgotten()).await {
                 // Nothing may start before the running calls are known.
                 Err(StoreAbandoned::Refused) => {
-                    let slept = self.stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await;
+                    let slept = self.stop.run_until_cancelled(tokio::time::sleep(ADOPTION_BACKOFF)).await;
                     slept.ok_or(StoreAbandoned::Stopping)?;
                 }
                 other => break other?,

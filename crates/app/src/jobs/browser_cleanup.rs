@@ -2,6 +2,7 @@
 //! browsers at a time, because saving is slow.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -60,12 +61,15 @@ impl Job for BrowserCleanup {
         "browser cleanup"
     }
 
+    /// A run at this interval finds browsers whose notification was lost.
     fn interval(&self) -> Duration {
-        Duration::from_secs(5)
+        Duration::from_secs(15)
     }
 
-    /// Also due when a task of a full set has ended.
+    /// Also due when a task of a full set has ended, and as long as browsers are pending.
     async fn wait_until_due(&mut self) {
+        let is_pending = !self.attempts.is_empty();
+        let mut again = pin!(tokio::time::sleep(FIRST_PAUSE));
         loop {
             tokio::select! {
                 biased;
@@ -78,6 +82,7 @@ impl Job for BrowserCleanup {
                     }
                 }
                 () = self.ended.signalled() => return,
+                () = &mut again, if is_pending => return,
             }
         }
     }

@@ -21,7 +21,7 @@ impl Job for LateInvocations {
     }
 
     fn interval(&self) -> Duration {
-        Duration::from_secs(5)
+        Duration::from_secs(30)
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {

@@ -131,7 +131,7 @@ impl Job for LoginFlows {
 
     /// A run at this interval finds flows whose notification was lost.
     fn interval(&self) -> Duration {
-        Duration::from_secs(20)
+        Duration::from_secs(60)
     }
 
     async fn wait_until_due(&mut self) {
@@ -211,7 +211,7 @@ impl Job for LoginChecks {
     }
 
     fn interval(&self) -> Duration {
-        Duration::from_secs(10)
+        Duration::from_secs(30)
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {

@@ -30,7 +30,7 @@ impl Job for LostNodes {
     }
 
     fn interval(&self) -> Duration {
-        Duration::from_secs(5)
+        Duration::from_secs(10)
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {

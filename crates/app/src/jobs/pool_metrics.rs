@@ -28,7 +28,7 @@ impl Job for PoolMetrics {
     }
 
     fn interval(&self) -> Duration {
-        Duration::from_secs(5)
+        Duration::from_secs(10)
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
@@ -38,8 +38,7 @@ impl Job for PoolMetrics {
         let queues: HashMap<PoolId, _> =
             queues.into_iter().map(|(pool, length, since)| (pool, (length, since))).collect();
         let mut figures = Vec::new();
-        for pool in self.pools.all().await? {
-            let counts = self.pools.counts(pool).await?;
+        for (pool, counts) in self.pools.all_counts().await? {
             // A pool without waiters is counted too, so that it does not keep the numbers of an earlier queue.
             let (waiters, since) = queues.get(&pool).copied().unwrap_or((0, now));
             let longest_wait_seconds = (now - since).as_seconds_f64();

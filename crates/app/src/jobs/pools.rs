@@ -19,8 +19,10 @@ use super::pool_gauges::PoolGauges;
 use super::{Job, NodeWaker, StartSlots};
 use crate::system::System;
 
-/// The interval between checks of all pools, which also renews the leads.
-const CHECK_INTERVAL: Duration = Duration::from_secs(8);
+/// The interval at which the leads are renewed, well below the time that they last.
+const RENEW_INTERVAL: Duration = Duration::from_secs(8);
+/// The interval between checks of all pools, which find what was not notified.
+const CHECK_INTERVAL: Duration = Duration::from_secs(24);
 
 /// The changed pools, which the job checks next.
 #[derive(Clone, Default)]
@@ -113,6 +115,8 @@ async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
     let mut later: BTreeMap<PoolId, MonotonicTime> = BTreeMap::new();
     let mut round = tokio::time::interval(CHECK_INTERVAL);
     round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut renewal = tokio::time::interval(RENEW_INTERVAL);
+    renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut own_changes = context.node_waker.changes();
     loop {
         let mut due = HashSet::new();
@@ -123,6 +127,7 @@ async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
             // This node has read only now whether it takes browsers.
             () = own_changes.next() => due = every_pool(context).await,
             _ = round.tick() => due = every_pool(context).await,
+            _ = renewal.tick() => renew_leads(context).await,
             () = until(next) => {}
             permit = context.slots.take(), if !queue.is_empty() => {
                 if let Some((pool, launch)) = queue.pop() {
@@ -170,6 +175,16 @@ async fn every_pool(context: &PoolFillJob) -> HashSet<PoolId> {
             warn!(%error, "cannot list the pools");
             HashSet::new()
         }
+    }
+}
+
+/// Renews the leads of this node, unless it may stop soon.
+async fn renew_leads(context: &PoolFillJob) {
+    if context.own.takes_sessions()
+        && let Err(error) = context.pools.renew_leads(context.own.id(), PoolFiller::LEAD).await
+    {
+        // The next check of each pool leads it again.
+        debug!(%error, "cannot renew the leads of pools");
     }
 }
 

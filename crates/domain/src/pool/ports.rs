@@ -110,6 +110,9 @@ pub trait PoolRepository: Send + Sync {
     /// Returns the counts of the pool.
     async fn counts(&self, id: PoolId) -> Result<PoolCounts, StoreError>;
 
+    /// Returns the counts of all pools.
+    async fn all_counts(&self) -> Result<Vec<(PoolId, PoolCounts)>, StoreError>;
+
     /// Returns the ids of all pools.
     async fn all(&self) -> Result<Vec<PoolId>, StoreError>;
 
@@ -123,6 +126,9 @@ pub trait PoolRepository: Send + Sync {
     /// Makes `node` the pool's leader, which stores its growth, for `lasts`, if no other node leads by the clock of the store. The number rises
     /// with every change of leader. Returns `None` if another node leads or the pool is deleted.
     async fn lead(&self, id: PoolId, node: NodeId, lasts: Duration) -> Result<Option<LeaderFence>, StoreError>;
+
+    /// Extends the leads that `node` has: each ends `lasts` from now.
+    async fn renew_leads(&self, node: NodeId, lasts: Duration) -> Result<(), StoreError>;
 
     /// Returns the pool's browsers on all nodes as `node` sees them, and the nodes that take browsers: those that serve
     /// and are not silent; a node does not count its own silence. A browser is outdated if it is of an earlier generation, or if the

@@ -40,6 +40,17 @@ pub(super) async fn fence(
     Ok(Some(complete::table.select(complete::until).get_result(connection).await?))
 }
 
+/// Stores the mark of a node that has a recent one, in one statement. Returns whether it has one.
+pub(super) async fn renew(
+    connection: &mut AsyncPgConnection,
+    node: NodeId,
+    whole_until: OffsetDateTime,
+) -> Result<bool, CallError> {
+    let recent = marks::table.find(Column(node)).filter(is_marked_within(RECENT_SECONDS));
+    let renewed = diesel::update(recent).set((marks::whole_until.eq(whole_until), marks::marked_at.eq(now)));
+    Ok(renewed.execute(connection).await? > 0)
+}
+
 /// Stores the mark of a node, unless the node was silent and others took the records up to a later time to be complete.
 pub(super) async fn mark(
     connection: &mut AsyncPgConnection,

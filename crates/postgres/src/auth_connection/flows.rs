@@ -257,6 +257,9 @@ pub(super) async fn due(
     let statement = diesel::sql_query(DUE).bind::<sql_types::Timestamptz, _>(now);
     let ids: Vec<Id> = statement.bind::<sql_types::Integer, _>(Column(max)).load(connection).await?;
     let ids: Vec<_> = ids.into_iter().map(|row| row.id).collect();
+    if ids.is_empty() {
+        return Ok(ids);
+    }
     let taken = auth_connections::table.filter(auth_connections::id.eq_any(&ids));
     diesel::update(taken).set(auth_connections::check_taken_at.eq(now)).execute(connection).await?;
     Ok(ids)

@@ -245,6 +245,15 @@ async fn one_node_leads_and_a_later_leader_fences_off_the_earlier() -> TestResul
     assert_eq!(world.pools.lead(pool.id, other_node(), PoolFiller::LEAD).await?, None);
     assert_eq!(world.pools.lead(pool.id, testing::node_id(), PoolFiller::LEAD).await?, Some(fence), "renewed");
     world.db.execute("UPDATE browser_pools SET lease_until = now()").await?;
+    world.pools.renew_leads(other_node(), PoolFiller::LEAD).await?;
+    assert_eq!(
+        world.db.rows("SELECT lease_until > now() FROM browser_pools").await?,
+        [["f"]],
+        "not the lead of another"
+    );
+    world.pools.renew_leads(testing::node_id(), PoolFiller::LEAD).await?;
+    assert_eq!(world.pools.lead(pool.id, other_node(), PoolFiller::LEAD).await?, None, "all leads of a node at once");
+    world.db.execute("UPDATE browser_pools SET lease_until = now()").await?;
     let next = world.pools.lead(pool.id, other_node(), PoolFiller::LEAD).await?.ok_or("no lead")?;
     assert!(next > fence);
     let growth = Growth { allowance: 1, since: seconds(1) };
