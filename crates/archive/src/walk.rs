@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use flate2::read::DeflateDecoder;
+use rawzip::extra_fields::ExtraFieldId;
+use rawzip::time::TimeZone;
 use rawzip::{
     CompressionMethod, ErrorKind, FileReader, MAX_CENTRAL_DIRECTORY_RECORD_SIZE, ZipArchive, ZipFileHeaderRecord,
 };
@@ -205,7 +207,18 @@ fn is_macos_metadata(path: &[u8], kind: Kind) -> bool {
 }
 
 fn modified(header: &ZipFileHeaderRecord<'_>) -> Option<i64> {
+    // Signed, as Info-ZIP defines the field; `rawzip` takes a time before 1970 as one after 2106.
+    let mut fields = header.extra_fields().filter(|(id, _)| *id == ExtraFieldId::EXTENDED_TIMESTAMP);
+    if let Some((_, [flags, a, b, c, d, ..])) = fields.next()
+        && flags & 1 != 0
+    {
+        return Some(i32::from_le_bytes([*a, *b, *c, *d]).into());
+    }
     let time = header.last_modified();
+    // Some streaming writers have no time at all: the month and the day are 0.
+    if time.timezone() == TimeZone::Local && header.last_modified_dos().packed_date() == 0 {
+        return None;
+    }
     let month = Month::try_from(time.month()).ok()?;
     let date = Date::from_calendar_date(time.year().into(), month, time.day()).ok()?;
     let time = Time::from_hms(time.hour(), time.minute(), time.second()).ok()?;

@@ -104,7 +104,7 @@ def entry(name, data=b'', made=UNIX, attr=None, flags=0, method=8, descriptor=No
         return record + name + extra
     return local, central
 def archive(*entries, prefix=b'', comment=b'', offsets_from=0, count=None):
-    body, directory = prefix, b''
+    body, directory = bytearray(prefix), bytearray()
     for local, central in entries:
         directory += central(len(body) - offsets_from)
         body += local

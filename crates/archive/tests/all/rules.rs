@@ -150,6 +150,25 @@ fn macos_metadata_is_left_out_and_nothing_else_of_that_name() {
 }
 
 #[test]
+fn times_are_exact_where_an_extra_field_has_them() {
+    for (entry, modified) in [
+        ("entry('a', extra=extended_time(1700000001))", Some(1_700_000_001)),
+        ("entry('a', extra=extended_time(0xffffffff))", Some(-1)),
+        ("entry('a', date=0x5d7d, time=0x6000)", Some(1_795_953_600)),
+        ("entry('a', date=0, time=0)", None),
+    ] {
+        let bytes = records(&format!("out.write(archive({entry}))")).unwrap();
+        let mut found = None;
+        let listed = casement_archive::list(file_of(&bytes), package::LIMITS, |entry| {
+            found = entry.modified;
+            Ok::<_, ArchiveError>(())
+        });
+        listed.unwrap();
+        assert_eq!(found, modified, "{entry}");
+    }
+}
+
+#[test]
 fn other_compression_than_deflate_is_refused_by_its_name() {
     for (method, name) in
         [(9, "deflate64"), (12, "bzip2"), (14, "lzma"), (93, "zstd"), (95, "xz"), (77, "another method")]
