@@ -2,7 +2,6 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -56,7 +55,7 @@ fn an_archive_contains_names_modes_times_links_and_empty_directories() {
     fs::write(tree.join("empty"), "").expect("a file");
     fs::write(tree.join("run"), vec![7; 3 << 20]).expect("a file");
     fs::set_permissions(tree.join("run"), Permissions::from_mode(0o751)).expect("a mode");
-    fs::write(tree.join(std::ffi::OsStr::from_bytes(b"raw\xff")), "x").expect("a file");
+    fs::write(tree.join(OsStr::from_bytes(b"raw\xff")), "x").expect("a file");
     let day = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_001);
     File::options().write(true).open(tree.join("run")).expect("open").set_modified(day).expect("a time");
     symlink("/etc/passwd", tree.join("out")).expect("a link");
@@ -86,7 +85,7 @@ fn an_archive_contains_names_modes_times_links_and_empty_directories() {
     assert_eq!(fs::read_link(back.join("inner")).expect("a link"), Path::new("sub"));
     let run = fs::metadata(back.join("run")).expect("there");
     assert_eq!((run.permissions().mode() & 0o777, run.modified().expect("a time"), run.len()), (0o751, day, 3 << 20));
-    assert!(back.join("sub/empty").is_dir() && back.join(std::ffi::OsStr::from_bytes(b"raw\xff")).is_file());
+    assert!(back.join("sub/empty").is_dir() && back.join(OsStr::from_bytes(b"raw\xff")).is_file());
     assert_eq!(fs::read_dir(&back).expect("read").count(), 5);
 }
 
