@@ -16,6 +16,7 @@
 //! | name with a field "Unicode Path" (0x7075) that belongs to it | the name in that field |
 //! | another name | UTF-8 if it is valid UTF-8. Otherwise code page 437 if DOS or Windows made the entry, and else the bytes as they are |
 //! | backslashes | separators if DOS or Windows made the entry, and its name is UTF-8 without a slash; otherwise a part of the name |
+//! | version 0.0 of DOS | stated by git alone; its names are those of the repository |
 //! | `.` and empty parts | left out, as in `./a` and `a//b` |
 //! | `..`, also between backslashes; a name that begins with `/`, a drive or a share; NUL | refused |
 //! | equal names | refused, also a file below a file or a link. Letters are compared as bytes: case and normal form matter |

@@ -11,7 +11,7 @@ pub(crate) enum Maker {
     Dos,
     /// A Unix, with macOS.
     Unix,
-    /// Another system, whose attributes have no meaning here.
+    /// Another system, whose attributes have no meaning here; and git, which states version 0.0.
     Other,
 }
 
@@ -27,7 +27,9 @@ const OS_2: CreatorSystem = CreatorSystem::new(6);
 
 impl Maker {
     pub(crate) fn of(header: &ZipFileHeaderRecord<'_>) -> Self {
-        match header.version_made_by().creator_system() {
+        let made_by = header.version_made_by();
+        match made_by.creator_system() {
+            CreatorSystem::FAT if made_by.zip_version() == 0 => Self::Other,
             CreatorSystem::UNIX | CreatorSystem::MACOS => Self::Unix,
             CreatorSystem::FAT | OS_2 | CreatorSystem::NTFS | CreatorSystem::MVS | CreatorSystem::VFAT => Self::Dos,
             _ => Self::Other,
