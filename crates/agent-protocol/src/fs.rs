@@ -1,4 +1,5 @@
-//! Files: `/v1/fs/…`. Every operation is a `POST`; paths are absolute.
+//! Files: `/v1/fs/…`. Every operation is a `POST`; paths are absolute. In paths and names, each byte that is not UTF-8 is a
+//! character of U+EF80 to U+EFFF.
 
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +52,7 @@ pub struct Path {
 /// A directory entry, or the target of a path. Links are not followed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The last part of the path. Invalid UTF-8 is replaced.
+    /// The last part of the path.
     pub name: String,
     /// The type and the permissions, as in `st_mode`.
     pub mode: u32,

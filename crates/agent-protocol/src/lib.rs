@@ -263,6 +263,8 @@ pub enum ErrorCode {
     UnsupportedVersion,
     /// A value is not allowed.
     NotAllowed,
+    /// A value or a file has an invalid format.
+    InvalidFormat,
     /// This sandbox does not support the operation.
     NotSupported,
     /// The named object does not exist: a file, a process, a watch, a recording.
@@ -304,6 +306,7 @@ impl ErrorCode {
             | Self::BadRequest
             | Self::UnsupportedVersion
             | Self::NotAllowed
+            | Self::InvalidFormat
             | Self::NotSupported
             | Self::NotADirectory
             | Self::IsADirectory

@@ -25,6 +25,7 @@ mod fs;
 mod login_page;
 mod memory;
 mod own_page;
+mod path_text;
 mod picture;
 mod priority;
 mod process;

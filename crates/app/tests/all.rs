@@ -12,6 +12,7 @@ mod all {
     mod apps_git;
     mod apps_killed;
     mod apps_uploads;
+    mod archives;
     mod audit_export;
     mod audit_whole;
     mod backup;

@@ -2,40 +2,44 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::{ArchiveError, Kind, Limits, unpack, walk};
+use crate::{ArchiveError, Kind, Limits, links, unpack, walk};
 
 /// The bounds of an extension's archive.
-pub const LIMITS: Limits = Limits { entries: 20_000, bytes: 512 << 20, depth: 32, links: false };
+pub const LIMITS: Limits = Limits { entries: 20_000, bytes: 512 << 20, path_bytes: 1024, depth: 32, links: true };
 
 /// The name of the manifest, at the root of the archive or in its one top folder.
 const MANIFEST: &str = "manifest.json";
 /// The maximum size of a manifest, in bytes.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
-/// The folder that macOS adds beside the top folder.
-const MACOS_METADATA: &str = "__MACOSX";
 
 /// Checks a whole archive and returns the top folder that contains the extension, or `None` for the root.
 ///
 /// # Errors
 /// See [`ArchiveError`].
-pub fn inspect(archive: File) -> Result<Option<String>, ArchiveError> {
+pub fn inspect(archive: File) -> Result<Option<PathBuf>, ArchiveError> {
     let mut layout = Layout::default();
     walk(archive, LIMITS, |entry, content| {
-        let (first, rest) = entry.path.split_once('/').unwrap_or((entry.path, ""));
-        if first == MACOS_METADATA {
-            return Ok(());
-        }
-        if entry.kind == Kind::File && entry.path == MANIFEST {
+        let mut parts = entry.path.iter();
+        let Some(first) = parts.next().map(Path::new) else { return Ok::<_, ArchiveError>(()) };
+        let rest = parts.as_path();
+        if entry.kind == Kind::File && entry.path == Path::new(MANIFEST) {
             layout.at_root = Some(read_manifest(content)?);
-        } else if entry.kind == Kind::File && rest == MANIFEST {
+        } else if entry.kind == Kind::File && rest == Path::new(MANIFEST) {
             layout.in_folder = Some((first.to_owned(), read_manifest(content)?));
         }
-        if rest.is_empty() && entry.kind == Kind::File {
-            layout.root_has_files = true;
+        if entry.kind == Kind::Link && layout.link_out.is_none() {
+            let mut target = Vec::new();
+            content.read_to_end(&mut target)?;
+            let leaves = links::check(rest, &target).err();
+            layout.link_out = leaves.map(|why| ArchiveError::entry(entry.path, why));
+        }
+        if rest.as_os_str().is_empty() && entry.kind != Kind::Directory {
+            layout.root_has_files |= !is_finders(first);
         } else if layout.folder.as_deref().is_some_and(|folder| folder != first) {
             layout.folders_differ = true;
         } else {
@@ -46,23 +50,32 @@ pub fn inspect(archive: File) -> Result<Option<String>, ArchiveError> {
     layout.extension_folder()
 }
 
+/// Returns true for a file that macOS adds to a folder, and so to an archive beside the top folder.
+fn is_finders(name: &Path) -> bool {
+    let name = name.as_os_str().as_bytes();
+    name == b".DS_Store" || name.starts_with(b"._")
+}
+
 #[derive(Default)]
 struct Layout {
     at_root: Option<Vec<u8>>,
-    in_folder: Option<(String, Vec<u8>)>,
-    folder: Option<String>,
+    in_folder: Option<(PathBuf, Vec<u8>)>,
+    folder: Option<PathBuf>,
     folders_differ: bool,
     root_has_files: bool,
+    /// The first link that leads out of the folder in which it is.
+    link_out: Option<ArchiveError>,
 }
 
 impl Layout {
-    fn extension_folder(self) -> Result<Option<String>, ArchiveError> {
+    fn extension_folder(self) -> Result<Option<PathBuf>, ArchiveError> {
         if let Some(manifest) = self.at_root {
             return check_manifest(&manifest).map(|()| None);
         }
         match self.in_folder {
             Some((folder, manifest)) if !self.folders_differ && !self.root_has_files => {
-                check_manifest(&manifest).map(|()| Some(folder))
+                check_manifest(&manifest)?;
+                self.link_out.map_or(Ok(Some(folder)), Err)
             }
             _ => {
                 let why = "the archive has no manifest.json at its root or in its one top folder";

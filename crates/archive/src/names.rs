@@ -1,18 +1,20 @@
 //! Checks the names of an archive's entries.
 
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
 
-use crate::walk::Kind;
-use crate::{ArchiveError, Limits};
+use crate::maker::Maker;
+use crate::refusal::MAX_PART_BYTES;
+use crate::{EntryRefusal, Kind, Limits};
 
-/// The maximum length of the path of an entry, in bytes.
-const MAX_BYTES: usize = 1024;
-/// The maximum length of a part of a path, in bytes, as in common file systems.
-const MAX_PART: usize = 255;
-
-/// The names of the entries that were read so far.
+/// The names of the entries that were read so far, as keyed hashes, so that long names take no more memory than short
+/// ones.
 #[derive(Debug, Default)]
-pub(crate) struct Names(HashMap<String, NameKind>);
+pub(crate) struct Names {
+    kinds: HashMap<u64, NameKind>,
+    hasher: RandomState,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameKind {
@@ -25,56 +27,77 @@ enum NameKind {
 
 impl Names {
     /// Returns the path of an entry, relative and without a slash at its end, if it may be unpacked beside the earlier
-    /// entries.
-    pub(crate) fn admit<'a>(&mut self, raw: &'a [u8], kind: Kind, limits: &Limits) -> Result<&'a str, ArchiveError> {
-        let lossy = String::from_utf8_lossy(raw);
-        let refuse = |why: &str| Err(ArchiveError::refused(&lossy, why));
-        let Ok(name) = std::str::from_utf8(raw) else { return refuse("has a name that is not UTF-8") };
-        let path = if kind == Kind::Directory { name.trim_end_matches('/') } else { name };
-        if path.len() > MAX_BYTES {
-            return refuse("has too long a name");
+    /// entries. The path is empty for the directory of the archive itself.
+    pub(crate) fn admit(
+        &mut self,
+        name: &[u8],
+        maker: Maker,
+        kind: Kind,
+        limits: &Limits,
+    ) -> Result<Vec<u8>, EntryRefusal> {
+        if name.contains(&0) {
+            return Err(EntryRefusal::Nul);
         }
-        if name.starts_with('/') || path.as_bytes().get(1) == Some(&b':') {
-            return refuse("has an absolute name");
+        if is_absolute(name, maker) {
+            return Err(EntryRefusal::Absolute);
         }
-        if path.contains(['\\', '\0']) {
-            return refuse("has a backslash or NUL in its name");
-        }
-        for part in path.split('/') {
-            match part {
-                ".." => return refuse("leads out of the archive"),
-                "" | "." => return refuse("has an empty part in its name"),
-                _ if part.len() > MAX_PART => return refuse("has too long a name"),
-                _ => {}
+        let mut path = Vec::new();
+        let mut depth = 0;
+        for part in name.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {
+            // A backslash belongs to the name here, but who unpacks the archive on another system must be safe too.
+            if part.split(|byte| *byte == b'\\').any(|part| part == b"..") {
+                return Err(EntryRefusal::LeavesArchive);
             }
+            if part.len() > MAX_PART_BYTES {
+                return Err(EntryRefusal::TooLong(limits.path_bytes));
+            }
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(part);
+            depth += 1;
         }
-        if path.split('/').count() > limits.depth {
-            return refuse("lies too deep");
+        if path.len() > limits.path_bytes {
+            return Err(EntryRefusal::TooLong(limits.path_bytes));
         }
-        self.insert(path, kind, limits)?;
+        if depth > limits.depth {
+            return Err(EntryRefusal::TooDeep(limits.depth));
+        }
+        match (path.is_empty(), kind) {
+            (true, Kind::Directory) => {}
+            (true, _) => return Err(EntryRefusal::NoName),
+            (false, _) => self.insert(&path, kind, limits)?,
+        }
         Ok(path)
     }
 
-    fn insert(&mut self, path: &str, kind: Kind, limits: &Limits) -> Result<(), ArchiveError> {
-        for (at, _) in path.match_indices('/') {
-            match self.0.get(&path[..at]) {
-                Some(NameKind::File) => return Err(ArchiveError::refused(path, "lies in what is a file or a link")),
+    fn insert(&mut self, path: &[u8], kind: Kind, limits: &Limits) -> Result<(), EntryRefusal> {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+        for end in ends {
+            let above = self.hasher.hash_one(&path[..end]);
+            match self.kinds.get(&above) {
+                Some(NameKind::File) => return Err(EntryRefusal::BelowFile),
                 Some(_) => {}
                 // Bounds implied directories by the number of entries, so that deep names cannot multiply the memory.
-                None if self.0.len() as u64 >= 2 * limits.entries => {
-                    let why = format!("is one of more than {} files and directories", 2 * limits.entries);
-                    return Err(ArchiveError::refused(path, &why));
+                None if self.kinds.len() as u64 >= 2 * limits.entries => {
+                    return Err(EntryRefusal::TooManyNames(2 * limits.entries));
                 }
                 None => {
-                    self.0.insert(path[..at].to_owned(), NameKind::Implied);
+                    self.kinds.insert(above, NameKind::Implied);
                 }
             }
         }
         let name_kind = if kind == Kind::Directory { NameKind::Directory } else { NameKind::File };
-        match self.0.insert(path.to_owned(), name_kind) {
+        match self.kinds.insert(self.hasher.hash_one(path), name_kind) {
             None => Ok(()),
             Some(NameKind::Implied) if kind == Kind::Directory => Ok(()),
-            Some(_) => Err(ArchiveError::refused(path, "is there twice")),
+            Some(_) => Err(EntryRefusal::Duplicate),
         }
     }
+}
+
+/// Returns true for a name that begins at the root, at a drive or at a network share.
+fn is_absolute(name: &[u8], maker: Maker) -> bool {
+    let has_drive = name.first().is_some_and(u8::is_ascii_alphabetic) && name.get(1) == Some(&b':');
+    name.starts_with(b"/") || has_drive && (maker == Maker::Dos || matches!(name.get(2), Some(b'/' | b'\\')))
 }

@@ -26,7 +26,7 @@ const EXCLUDED: &[&str] = &[
 ];
 
 /// The bounds of a package.
-pub const LIMITS: Limits = Limits { entries: 50_000, bytes: 1 << 30, depth: 64, links: true };
+pub const LIMITS: Limits = Limits { entries: 50_000, bytes: 1 << 30, path_bytes: 1024, depth: 64, links: true };
 
 /// The maximum size of the archive of a package, in bytes.
 pub const MAX_BYTES: u64 = 256 << 20;
@@ -38,8 +38,8 @@ pub const MAX_BYTES: u64 = 256 << 20;
 pub fn inspect(archive: File, path: &str) -> Result<bool, ArchiveError> {
     let mut found = false;
     walk(archive, LIMITS, |entry, _| {
-        found |= entry.kind == Kind::File && entry.path == path;
-        Ok(())
+        found |= entry.kind == Kind::File && entry.path == Path::new(path);
+        Ok::<_, ArchiveError>(())
     })?;
     Ok(found)
 }

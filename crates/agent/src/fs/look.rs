@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
@@ -12,6 +13,7 @@ use rustix::fs::{AtFlags, Stat, statat};
 use super::fault::{Fault, Field};
 use super::names::Names;
 use super::path::{Place, Spot};
+use crate::path_text::to_text;
 use crate::reply::line;
 use casement_agent_protocol::fs::Entry;
 
@@ -74,7 +76,7 @@ impl Make for Listing {
             let Some(name) = self.names.next() else { break };
             // An entry that was removed since the names were read is omitted.
             if let Ok(stat) = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-                batch.push(entry(&name.to_string_lossy(), &stat));
+                batch.push(entry(&to_text(OsStr::from_bytes(name.to_bytes())), &stat));
             }
         }
         if batch.is_empty() {
@@ -91,7 +93,7 @@ pub(super) fn info(path: &str) -> Result<Entry, Fault> {
     }
     let spot = Spot::find(path, Field::Path)?;
     let stat = spot.stat().map_err(|error| Fault::io(Field::Path, path, error.into()))?;
-    Ok(entry(&OsStr::to_string_lossy(std::path::Path::new(path).file_name().unwrap_or_default()), &stat))
+    Ok(entry(path.rsplit('/').next().unwrap_or_default(), &stat))
 }
 
 fn entry(name: &str, stat: &Stat) -> Entry {

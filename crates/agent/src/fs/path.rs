@@ -17,6 +17,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::fault::{Fault, Field};
+use crate::path_text::from_text;
 use casement_agent_protocol::ErrorCode;
 
 /// The closed directories: their content is useless and dangerous as files.
@@ -63,9 +64,10 @@ pub(crate) fn is_kernels(at: impl AsFd) -> Result<bool, Errno> {
     Ok(KERNEL.contains(&kind))
 }
 
-/// Checks the text of a path before the file system is accessed.
-fn open_to_all(path: &str, field: Field) -> Result<(), Fault> {
-    if is_closed(Path::new(path)) { Err(Fault::closed(field, path)) } else { Ok(()) }
+/// Parses the text of a path and checks it before the file system is accessed.
+fn open_to_all(path: &str, field: Field) -> Result<PathBuf, Fault> {
+    let parsed = from_text(path);
+    if is_closed(&parsed) { Err(Fault::closed(field, path)) } else { Ok(parsed) }
 }
 
 /// Returns the path of a descriptor, without links.
@@ -77,9 +79,9 @@ fn real(at: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
 impl Place {
     /// Finds the file or directory at `path`; links are followed.
     pub(crate) fn find(path: &str, field: Field) -> Result<Self, Fault> {
-        open_to_all(path, field)?;
+        let parsed = open_to_all(path, field)?;
         let found = || {
-            let at = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            let at = openat(CWD, &parsed, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
             Ok::<_, Errno>((fstat(&at)?, real(at.as_fd())?, is_kernels(&at)?, at))
         };
         let (stat, real, is_kernels, at) = found().map_err(|error| Fault::io(field, path, error.into()))?;
@@ -127,8 +129,7 @@ impl Spot {
     /// Finds the directory of `path`, which must exist, and the last part of `path`. A link as the last part is not
     /// followed.
     pub(crate) fn find(path: &str, field: Field) -> Result<Self, Fault> {
-        open_to_all(path, field)?;
-        Self::at(Path::new(path), path, field)
+        Self::at(&open_to_all(path, field)?, path, field)
     }
 
     fn at(place: &Path, path: &str, field: Field) -> Result<Self, Fault> {

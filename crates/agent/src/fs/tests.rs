@@ -1,7 +1,9 @@
 //! Tests of file operations without a sandbox, on a temporary directory. Other programs check the results.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -218,6 +220,37 @@ fn permissions_follow_links_and_unknown_owners_are_refused() {
     assert_eq!(fs::metadata(dir.path().join("x")).expect("there").permissions().mode() & 0o7777, 0o604);
     assert_eq!(permissions(&wanted(Some("no-such-user"))).expect_err("unknown").code(), ErrorCode::NotAllowed);
     assert_eq!(permissions(&wanted(Some("4294967295"))).expect_err("no user").code(), ErrorCode::NotAllowed);
+}
+
+#[test]
+fn a_name_that_is_not_utf_8_is_listed_read_moved_and_deleted_by_its_text() {
+    let dir = TempDir::new().expect("a directory");
+    let (folder, file) = (OsStr::from_bytes(b"ordner\xe4"), OsStr::from_bytes(b"caf\xe9.txt"));
+    fs::create_dir(dir.path().join(folder)).expect("a directory");
+    fs::write(dir.path().join(folder).join(file), "content").expect("a file");
+    let listed = |path: &str| {
+        let lines = all(Listing::of(path).expect("listed")).expect("read");
+        let entries: Vec<Entry> =
+            if lines.is_empty() { Vec::new() } else { serde_json::from_slice(&lines).expect("JSON") };
+        entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>()
+    };
+    let top = text(dir.path());
+    assert_eq!(listed(top), ["ordner\u{efe4}"]);
+    let inside = format!("{top}/ordner\u{efe4}");
+    assert_eq!(listed(&inside), ["caf\u{efe9}.txt"]);
+
+    let path = format!("{inside}/caf\u{efe9}.txt");
+    assert_eq!(super::look::info(&path).expect("there").name, "caf\u{efe9}.txt");
+    assert_eq!(all(Content::of(&path).expect("opened")).expect("read"), b"content");
+    permissions(&Wanted { path: path.clone(), mode: 0o600, owner: None, group: None }).expect("changed");
+    relocate(&Move { source: path, destination: format!("{top}/\u{efff}") }).expect("moved");
+    assert_eq!(fs::read(dir.path().join(OsStr::from_bytes(b"\xff"))).expect("moved"), b"content");
+    Draft::new(&format!("{top}/\u{efff}"), 0o644, Field::Path).and_then(Draft::publish).expect("replaced");
+    delete_file(&format!("{top}/\u{efff}")).expect("deleted");
+    make_directory(&MakeDirectory { path: format!("{inside}/\u{ef80}"), mode: 0o755 }).expect("made");
+    assert_eq!(listed(&inside), ["\u{ef80}"]);
+    delete_directory(&inside).expect("deleted");
+    assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 0);
 }
 
 #[test]

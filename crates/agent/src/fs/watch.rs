@@ -28,6 +28,7 @@ use super::fault::{Fault, Field};
 use super::names::{Walk, open_directory};
 use super::path::Place;
 use super::receive::blocking;
+use crate::path_text::{from_text, to_text};
 use crate::reply::line;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::fs::{Change, ChangeKind, MAX_WATCHES, Watch, WatchLine};
@@ -194,7 +195,7 @@ struct ChangeSink {
 
 impl ChangeSink {
     fn report(&self, kind: ChangeKind, path: &Path, is_dir: bool) -> Result<(), &'static str> {
-        let change = Change { kind, path: path.to_string_lossy().into_owned(), is_dir };
+        let change = Change { kind, path: to_text(path), is_dir };
         let weight = weight(&change);
         if self.waiting.fetch_add(weight, Ordering::Relaxed) + weight > MAX_WAITING {
             return Err(BEHIND);
@@ -228,10 +229,10 @@ impl Eyes {
         let root = add(&inotify, &directory, WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF).map_err(fault)?;
         #[expect(deprecated, reason = "its successor is unsafe; the descriptor is owned here and never exchanged")]
         let inotify = AsyncFd::new(inotify).map_err(|error| Fault::io(Field::Path, &requested.path, error))?;
-        let places = HashMap::from([(root, PathBuf::from(&requested.path))]);
+        let places = HashMap::from([(root, from_text(&requested.path))]);
         let mut eyes = Self { inotify, places, root, recursive: requested.recursive, found: HashSet::new() };
         if requested.recursive {
-            let below = eyes.below(directory, Path::new(&requested.path), None);
+            let below = eyes.below(directory, &from_text(&requested.path), None);
             below
                 .map_err(|why| Fault::new(ErrorCode::LimitReached, Field::Path, format_args!("not watched: {why}")))?;
         }
@@ -339,8 +340,8 @@ impl Eyes {
 
     /// Watches a new directory, and reports the entries that were created in it before.
     fn came(&mut self, place: &Path, sink: &ChangeSink) -> Result<(), &'static str> {
-        let Some(parent) = place.parent().and_then(|parent| parent.to_str()) else { return Ok(()) };
-        let Ok((parent, _)) = Place::directory(parent, Field::Path) else { return Ok(()) };
+        let Some(parent) = place.parent() else { return Ok(()) };
+        let Ok((parent, _)) = Place::directory(&to_text(parent), Field::Path) else { return Ok(()) };
         let Some(name) = place.file_name() else { return Ok(()) };
         let Ok(directory) = open_directory(parent.as_fd(), name) else { return Ok(()) };
         self.look_at(&directory, place.to_owned())?;

@@ -16,6 +16,7 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::process::{Child, Command};
 
 use super::tree::MARK;
+use crate::path_text::from_text;
 use crate::reply::Refusal;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::process::{OutputStream, Program, TerminalSize};
@@ -79,7 +80,8 @@ pub(crate) fn launch(
         command.env("TERM", "xterm-256color");
     }
     command.envs(&program.env).env(MARK, name);
-    if let Some(cwd) = program.cwd.as_deref().map(Path::new).or_else(|| home(environment)) {
+    let cwd = program.cwd.as_deref().map(from_text);
+    if let Some(cwd) = cwd.as_deref().or_else(|| home(environment)) {
         enterable(cwd)?;
         command.current_dir(cwd);
     }

@@ -13,6 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use tokio::net::unix::pipe::Receiver;
 
+use crate::path_text::from_text;
 use crate::reply::Refusal;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::session_log::MAX_MESSAGE;
@@ -47,7 +48,7 @@ pub(crate) struct LogFile {
 impl LogFile {
     /// Opens the file at `path`.
     pub(crate) fn open(path: &str) -> Result<Self, Refusal> {
-        let path = PathBuf::from(path);
+        let path = from_text(path);
         let file = open(&path)?;
         Ok(Self { path, file, position: 0, rest: Vec::new(), cut: false })
     }

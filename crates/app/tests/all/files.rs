@@ -70,7 +70,7 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
             "taken": ["ConflictError", "already_exists"],
             "a file in the way": ["ConflictError", "already_exists"],
             "no parent": ["NotFoundError", "not_found"],
-            "no archive": field("not_allowed"),
+            "no archive": field("invalid_format"),
             "paths and files": field("invalid_format"),
             "another session": ["NotFoundError", "not_found"],
         },

@@ -117,6 +117,7 @@ fn refused(body: &ErrorBody) -> Option<OperationError> {
     Some(match body.code {
         ErrorCode::OutOfRange => field(body, FieldCode::OutOfRange, text),
         ErrorCode::NotAllowed => field(body, FieldCode::NotAllowed, text),
+        ErrorCode::InvalidFormat => field(body, FieldCode::InvalidFormat, text),
         ErrorCode::NotADirectory => field(body, FieldCode::NotADirectory, text),
         ErrorCode::IsADirectory => field(body, FieldCode::IsADirectory, text),
         ErrorCode::NotSupported => OperationError::NotSupported(text),

@@ -18,7 +18,7 @@ use crate::server_options::ServerOptions;
 
 /// The bounds of a directory that is copied from a session.
 const LIMITS: casement_archive::Limits =
-    casement_archive::Limits { entries: 100_000, bytes: 8 << 30, depth: 64, links: false };
+    casement_archive::Limits { entries: 100_000, bytes: 8 << 30, path_bytes: 4096, depth: 512, links: false };
 
 #[derive(Debug, Args)]
 pub(crate) struct CopyCommand {

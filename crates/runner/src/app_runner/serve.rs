@@ -227,7 +227,7 @@ async fn receive(stream: &mut UnixStream) -> io::Result<()> {
 
 fn unpack_archive(top: Option<&str>) -> io::Result<()> {
     fs::create_dir_all(APP)?;
-    unpack(File::open(ARCHIVE)?, package::LIMITS, top, Path::new(APP)).map_err(io::Error::other)?;
+    unpack(File::open(ARCHIVE)?, package::LIMITS, top.map(Path::new), Path::new(APP)).map_err(io::Error::other)?;
     fs::remove_file(ARCHIVE)
 }
 

@@ -1,6 +1,6 @@
 //! The records of an archive besides the content of its files (APPNOTE.TXT 6.3.10).
 
-use time::{OffsetDateTime, PrimitiveDateTime, UtcOffset};
+use time::OffsetDateTime;
 
 pub(super) const LOCAL: u32 = 0x0403_4b50;
 pub(super) const DESCRIPTOR: u32 = 0x0807_4b50;
@@ -16,7 +16,6 @@ pub(super) const DEFLATED: u16 = 8;
 /// The flag of entries whose sizes follow their content.
 pub(super) const FLAG_DESCRIPTOR: u16 = 1 << 3;
 pub(super) const FLAG_UTF8: u16 = 1 << 11;
-pub(super) const FLAG_ENCRYPTED: u16 = 1;
 pub(super) const EXTRA_64: u16 = 0x0001;
 pub(super) const EXTRA_TIME: u16 = 0x5455;
 pub(super) const SYSTEM_UNIX: u8 = 3;
@@ -204,28 +203,16 @@ fn dos(seconds: i64) -> (u16, u16) {
     }
 }
 
-/// Converts a date and time in the format of archives to seconds since 1970; `None` if they are not valid.
-pub(super) fn from_dos(date: u16, time: u16) -> Option<i64> {
-    let month = time::Month::try_from((date >> 5 & 15) as u8).ok()?;
-    let day = time::Date::from_calendar_date(1980 + i32::from(date >> 9), month, (date & 31) as u8).ok()?;
-    let hour = time::Time::from_hms((time >> 11) as u8, (time >> 5 & 63) as u8, ((time & 31) * 2) as u8).ok()?;
-    Some(PrimitiveDateTime::new(day, hour).assume_offset(UtcOffset::UTC).unix_timestamp())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn times_go_there_and_back() {
-        for seconds in [315_532_800, 1_700_000_000, 4_354_819_198] {
-            let (date, time) = dos(seconds);
-            assert_eq!(from_dos(date, time), Some(seconds));
-        }
-        let (date, time) = dos(-5);
-        assert_eq!(from_dos(date, time), Some(315_532_800), "what is too early becomes 1980");
-        let (date, time) = dos(i64::from(u32::MAX) * 4);
-        assert_eq!(from_dos(date, time), Some(4_354_819_198), "what is too late becomes the end of 2107");
-        assert_eq!(from_dos(0, 0), None);
+    fn times_outside_of_the_format_become_the_nearest_ones() {
+        const FIRST: (u16, u16) = (0x21, 0);
+        const LAST: (u16, u16) = (0xff9f, 0xbf7d);
+        assert_eq!((dos(-5), dos(315_532_800)), (FIRST, FIRST));
+        assert_eq!((dos(4_354_819_198), dos(i64::from(u32::MAX) * 4)), (LAST, LAST));
+        assert_eq!(dos(1_700_000_000), (0x576e, 0xb1aa), "2023-11-14 22:13:20");
     }
 }
