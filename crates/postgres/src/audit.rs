@@ -28,7 +28,7 @@ use crate::column::{Column, columns};
 use crate::database::Database;
 use crate::error::{BadRow, CallError};
 use crate::partitions::{Partitioned, Span};
-use crate::schema::{api_keys, audit_records_pending, projects, users};
+use crate::schema::{api_keys, audit_records, audit_records_pending, projects, users};
 pub(crate) use append::AuditRow;
 use append::{Append, Begin};
 use row::Row;
@@ -329,6 +329,12 @@ impl AuditRepository for PgAudit {
     async fn withdraw(&self, calls: &[AuditRecordId]) -> Result<(), StoreError> {
         let begun = audit_records_pending::table.filter(audit_records_pending::id.eq_any(columns(calls)));
         self.database.change("audit.withdraw", diesel::delete(begun)).await
+    }
+
+    async fn recorded(&self, calls: &[AuditRecordId], since: OffsetDateTime) -> Result<Vec<AuditRecordId>, StoreError> {
+        let ids: Vec<_> = calls.iter().copied().map(Column).collect();
+        let rows = audit_records::table.filter(audit_records::at.ge(since)).filter(audit_records::id.eq_any(ids));
+        self.database.ids("audit.recorded", rows.select(audit_records::id)).await
     }
 
     async fn recover(&self, run: NodeRun, at: OffsetDateTime) -> Result<u64, StoreError> {

@@ -12,7 +12,7 @@ use casement_domain::telemetry::TelemetryExporter;
 use casement_domain::telemetry_destination::TelemetryDestinations;
 use casement_domain::{NodeId, NodeRunId};
 use casement_http::ConnectionRegistry;
-use casement_telemetry::audit::{AuditWriter, BatchedAuditTrail};
+use casement_telemetry::audit::{AuditWriter, BatchedAuditTrail, IntentSpool};
 use casement_telemetry::destinations::{BothExporters, DestinationExporter, ExportDeps};
 use casement_telemetry::events::{self, EventCollector, EventHubs, EventWriter};
 use casement_telemetry::otlp::{self, ExportTask, OtlpExporter};
@@ -80,7 +80,9 @@ impl SessionServices {
     ) -> anyhow::Result<(Self, Writers)> {
         let Infrastructure { node, rows, engine, engines, .. } = infrastructure;
         let run = NodeRun { node: *node, run: NodeRunId::mint(&System) };
-        let (trail, trail_writer) = BatchedAuditTrail::start(rows.audit.clone(), Arc::new(System), run);
+        let spool = IntentSpool::open(infrastructure.data_dir.join("audit-intents.jsonl"), run);
+        let spool = spool.context("cannot open the file of audit intents in the data directory")?;
+        let (trail, trail_writer) = BatchedAuditTrail::start(rows.audit.clone(), Arc::new(System), run, Some(spool));
         let trail = Arc::new(trail);
         let connections = ConnectionRegistry::new();
         let logged = Arc::new(LoggedConnections(connections.clone()));

@@ -58,9 +58,27 @@ fn the_private_postgresql_restarts_after_a_kill_while_cdp_traffic_continues() ->
     let process = server.processes().into_iter().find(|process| process.pid == old);
     server.signal(&process.context("the postmaster is not ours")?, Signal::KILL)?;
     assert_unavailable(&server, &mut client, &page)?;
+    // What has the session's token goes on, here a second client; a key needs the database.
+    let mut second = Cdp::connect(session.text("cdp_ws_url"))?;
+    let second_page = second.page()?;
+    assert_eq!(second.evaluate(&second_page, "6 * 7")?, 42);
+    let with_key = server.post(&format!("/browsers/{}/computer/screenshot", session.id()), &json!({}))?;
+    assert_eq!((with_key.status, with_key.json()?["code"].clone()), (503, json!("unavailable")), "{}", with_key.text());
+    let intents = server.data_dir().join("audit-intents.jsonl");
+    assert_eq!(fs::read_to_string(&intents)?.lines().count(), 1, "the connection is recorded on disk");
+    drop(second);
     drop(held);
 
     until_well(&server)?;
+    let connections = "/audit-logs/export/chunk?start=2020-01-01&end=2100-01-01&format=jsonl&search=cdp";
+    until("both connections have their record", TEST_TIMEOUT, || {
+        let records =
+            server.get(connections).ok()?.text().lines().filter(|line| line.contains("session_token")).count();
+        (records == 2).then_some(())
+    })?;
+    until("the disk has no intents", TEST_TIMEOUT, || {
+        fs::read(&intents).is_ok_and(|left| left.is_empty()).then_some(())
+    })?;
     assert_ne!(pid(), Some(old));
     assert_eq!(client.evaluate(&page, "6 * 7")?, 42);
     let found = server.get(&format!("/browsers/{}", session.id()))?.expect(200)?.json()?;

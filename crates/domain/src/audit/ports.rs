@@ -58,7 +58,8 @@ impl fmt::Debug for RecordTimestamp {
 pub trait AuditTrail: Send + Sync {
     /// Stores the audit intent of a call before the call changes anything. If the server ends before it stores the
     /// record, the call is recorded with [`AuditEntry::UNKNOWN`]. Returns once the intent survives the end of the
-    /// server; no later change of the call to the store is durable without the intent.
+    /// server; no later change of the call to the store is durable without the intent. While the store is unavailable, the
+    /// intent of a call with a session's token may be stored on the disk of this node, since it can change the session alone.
     ///
     /// # Errors
     /// [`StoreError`]; the call must not proceed.
@@ -102,6 +103,9 @@ pub trait AuditRepository: Send + Sync {
     /// Stores the audit intents of calls. On return they survive the end of this server, and they are durable before
     /// anything that is stored later.
     async fn begin(&self, run: NodeRun, entries: &[AuditEntry]) -> Result<(), StoreError>;
+
+    /// Returns which of these calls have a record from `since` or later.
+    async fn recorded(&self, calls: &[AuditRecordId], since: OffsetDateTime) -> Result<Vec<AuditRecordId>, StoreError>;
 
     /// Removes the audit intents of calls that did not proceed.
     async fn withdraw(&self, calls: &[AuditRecordId]) -> Result<(), StoreError>;

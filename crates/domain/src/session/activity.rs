@@ -17,8 +17,10 @@ const MAX_EARLY_SESSIONS: usize = 256;
 /// The maximum number of remembered sessions that were taken back, which a late call may still try to use.
 const MAX_TAKEN_BACK_SESSIONS: usize = 4096;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
+    /// The session as it was last read.
+    session: Box<Session>,
     timeout: Duration,
     used: Use,
     open: u32,
@@ -80,8 +82,23 @@ impl Activity {
         let timeout = Duration::seconds(i64::from(session.timeout_seconds));
         let mut all = self.all();
         let used = if all.early.contains(&session.id) { Use::Used } else { Use::NotYet };
-        let entry = Entry { timeout, used, open: 0, viewers: 0, last, stored: last };
+        let entry =
+            Entry { session: Box::new(session.clone()), timeout, used, open: 0, viewers: 0, last, stored: last };
         all.watched.entry(session.id).or_insert(entry);
+    }
+
+    /// Notes what was just read of a watched session.
+    pub(crate) fn note(&self, session: &Session) {
+        if let Some(entry) = self.all().watched.get_mut(&session.id) {
+            *entry.session = session.clone();
+        }
+    }
+
+    /// Returns a watched session as it was last read: it is active, unless another node has ended it since.
+    pub(crate) fn last_read(&self, session: SessionId) -> Option<Session> {
+        let all = self.all();
+        let entry = all.watched.get(&session).filter(|entry| entry.used != Use::TakenBack)?;
+        Some((*entry.session).clone())
     }
 
     /// Shortens the idle timeout of a watched session to `timeout`, as long as this node runs. After a restart its

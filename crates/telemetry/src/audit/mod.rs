@@ -1,5 +1,6 @@
 //! Writes audit records to the database in groups, so that many calls share one commit.
 
+mod spool;
 #[cfg(test)]
 mod tests;
 mod timestamps;
@@ -21,8 +22,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+pub use self::spool::IntentSpool;
 use self::timestamps::Timestamps;
-use self::writer::{FlushRequest, MAX_QUEUED, Message, QueuedIntent, QueuedRecord, Writer, begin, to_microseconds};
+use self::writer::{
+    FlushRequest, MAX_GROUP, MAX_QUEUED, Message, QueuedIntent, QueuedRecord, Writer, begin, to_microseconds,
+};
 
 /// The time for which records without a waiting call are collected, because a statement and a commit for each would
 /// cost more than the calls.
@@ -48,6 +52,7 @@ pub struct BatchedAuditTrail {
     flush_timeout: Duration,
     /// Notified when records are written.
     written: Arc<Notify>,
+    spool: Option<Arc<IntentSpool>>,
 }
 
 /// The task that writes records. It ends when everything is written after [`Self::finish`], or after the last
@@ -58,17 +63,24 @@ pub struct AuditWriter {
 }
 
 impl BatchedAuditTrail {
-    /// Starts to write records to `repository`.
-    pub fn start(repository: Arc<dyn AuditRepository>, clock: Arc<dyn Clock>, run: NodeRun) -> (Self, AuditWriter) {
-        Self::start_collecting(repository, clock, run, COLLECT_INTERVAL)
+    /// Starts to write records to `repository`. With `spool`, calls with a session's token go on while it is unavailable.
+    pub fn start(
+        repository: Arc<dyn AuditRepository>,
+        clock: Arc<dyn Clock>,
+        run: NodeRun,
+        spool: Option<IntentSpool>,
+    ) -> (Self, AuditWriter) {
+        Self::start_collecting(repository, clock, run, spool, COLLECT_INTERVAL)
     }
 
     fn start_collecting(
         repository: Arc<dyn AuditRepository>,
         clock: Arc<dyn Clock>,
         run: NodeRun,
+        spool: Option<IntentSpool>,
         collect_interval: Duration,
     ) -> (Self, AuditWriter) {
+        let spool = spool.map(Arc::new);
         let (sender, receiver) = mpsc::channel(MAX_QUEUED);
         let (intents, beginning) = mpsc::channel(MAX_QUEUED);
         let (urgent, stop) = (Arc::<Notify>::default(), CancellationToken::new());
@@ -83,11 +95,12 @@ impl BatchedAuditTrail {
             held: Vec::new(),
             flushes: Vec::new(),
             written: Arc::clone(&written),
+            spool: spool.clone(),
         };
         let task = tokio::spawn(writer.write(receiver, Arc::clone(&urgent), collect_interval, stop.clone()));
-        tokio::spawn(begin(Arc::clone(&repository), run, beginning));
+        tokio::spawn(begin(Arc::clone(&repository), run, spool.clone(), beginning));
         let flush_timeout = FLUSH_TIMEOUT;
-        let trail = Self { sender, intents, urgent, timestamps, repository, clock, run, flush_timeout, written };
+        let trail = Self { sender, intents, urgent, timestamps, repository, clock, run, flush_timeout, written, spool };
         (trail, AuditWriter { task, stop })
     }
 
@@ -164,6 +177,9 @@ impl BatchedAuditTrail {
     pub async fn reconcile(&self) -> Result<(), StoreError> {
         let now = to_microseconds(self.clock.now());
         self.mark(now).await?;
+        if let Some(spool) = &self.spool {
+            self.store_left(spool).await?;
+        }
         // The timestamp is held until the recovered records are stored.
         let stamp = self.stamp(now);
         let recovered = self.repository.recover(self.run, stamp.at()).await?;
@@ -172,6 +188,21 @@ impl BatchedAuditTrail {
             warn!(calls = recovered, "recorded calls that a stopped server had begun, with status 0");
         }
         Ok(())
+    }
+
+    /// Gives the database the intents that earlier processes of the node have left on its disk, without those of recorded calls.
+    async fn store_left(&self, spool: &IntentSpool) -> Result<(), StoreError> {
+        let unreadable = |error: std::io::Error| StoreError::unavailable("audit.spool", error.to_string());
+        for (run, entries) in spool.left().map_err(unreadable)? {
+            let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
+            let Some(since) = entries.iter().map(|entry| entry.at).min() else { continue };
+            let recorded = self.repository.recorded(&ids, since).await?;
+            let open: Vec<_> = entries.into_iter().filter(|entry| !recorded.contains(&entry.id)).collect();
+            for group in open.chunks(MAX_GROUP) {
+                self.repository.begin(NodeRun { node: self.run.node, run }, group).await?;
+            }
+        }
+        spool.forget_left().map_err(unreadable)
     }
 }
 

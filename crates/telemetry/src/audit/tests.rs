@@ -43,7 +43,7 @@ fn clock() -> Arc<FixedClock> {
 }
 
 fn started(repository: MockAuditRepository) -> (BatchedAuditTrail, AuditWriter) {
-    BatchedAuditTrail::start(Arc::new(repository), clock(), run())
+    BatchedAuditTrail::start(Arc::new(repository), clock(), run(), None)
 }
 
 fn away() -> StoreError {
@@ -80,7 +80,8 @@ async fn records_without_a_waiting_call_are_collected() {
         });
         Arc::new(repository)
     };
-    let (trail, writer) = BatchedAuditTrail::start_collecting(repository(), clock(), run(), Duration::from_secs(3600));
+    let (trail, writer) =
+        BatchedAuditTrail::start_collecting(repository(), clock(), run(), None, Duration::from_secs(3600));
     for n in 0..5 {
         trail.note(entry(n), None);
         tokio::task::yield_now().await;
@@ -93,7 +94,7 @@ async fn records_without_a_waiting_call_are_collected() {
     writer.finish(Duration::from_secs(60)).await;
     assert_eq!(*groups.lock(), [6, 1]);
 
-    let (trail, _writer) = BatchedAuditTrail::start(repository(), clock(), run());
+    let (trail, _writer) = BatchedAuditTrail::start(repository(), clock(), run(), None);
     trail.note(entry(7), None);
     let written = async {
         while groups.lock().len() < 3 {
@@ -328,4 +329,73 @@ async fn a_call_without_a_stored_intent_fails() {
     let (trail, _writer) = started(repository);
     let refused = trail.begin(entry(1)).await;
     assert!(matches!(refused, Err(StoreError::Unavailable { maybe_done: false, .. })));
+}
+
+fn of_token(n: u128) -> AuditEntry {
+    AuditEntry { auth_strategy: AuthStrategy::SessionToken, ..entry(n) }
+}
+
+#[tokio::test]
+async fn calls_with_a_token_go_on_without_the_store_and_others_do_not() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("intents");
+    let is_away = Arc::new(Mutex::new(true));
+    let mut repository = MockAuditRepository::new();
+    repository.expect_begin().returning(|_, _| Err(away()));
+    let state = Arc::clone(&is_away);
+    repository.expect_append().returning(move |_| if *state.lock() { Err(away()) } else { Ok(()) });
+    let spool = IntentSpool::open(path.clone(), run()).expect("a file");
+    let (trail, writer) = BatchedAuditTrail::start(Arc::new(repository), clock(), run(), Some(spool));
+
+    trail.begin(of_token(1)).await.expect("its session is here");
+    trail.begin(entry(2)).await.expect_err("a key may change anything");
+
+    let stored = std::fs::read_to_string(&path).expect("a file");
+    assert_eq!(stored.lines().count(), 1, "{stored}");
+    trail.note(AuditEntry { status: 204, ..of_token(1) }, None);
+    *is_away.lock() = false;
+    writer.finish(Duration::from_secs(60)).await;
+    assert_eq!(std::fs::read_to_string(&path).expect("a file"), "", "the call is recorded");
+}
+
+#[tokio::test]
+async fn what_a_killed_process_left_on_disk_is_recorded_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("intents");
+    let former = NodeRun { run: NodeRunId::from_ulid(Ulid(9)), ..run() };
+    let killed = IntentSpool::open(path.clone(), former).expect("a file");
+    killed.append(&[of_token(1), of_token(2)]).expect("room");
+    drop(killed);
+    std::fs::OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .and_then(|mut file| {
+            use std::io::Write as _;
+            file.write_all(b"{\"run\":\"half a li")
+        })
+        .expect("a file");
+
+    let begun = Arc::new(Mutex::new(Vec::new()));
+    let mut repository = MockAuditRepository::new();
+    repository.expect_fence().returning(|_| Ok(None));
+    repository.expect_mark().returning(|_, _| Ok(true));
+    repository.expect_recover().returning(|_, _| Ok(1));
+    repository
+        .expect_recorded()
+        .withf(|calls, since| calls == [entry(1).id, entry(2).id] && *since == NOON)
+        .times(1)
+        .returning(|_, _| Ok(vec![entry(1).id]));
+    let seen = Arc::clone(&begun);
+    repository.expect_begin().returning(move |of, entries| {
+        seen.lock().push((of, entries.to_vec()));
+        Ok(())
+    });
+    let spool = IntentSpool::open(path.clone(), run()).expect("a file");
+    let (trail, _writer) = BatchedAuditTrail::start(Arc::new(repository), clock(), run(), Some(spool));
+    trail.reconcile().await.expect("the store answers");
+    trail.reconcile().await.expect("the store answers");
+
+    let expected = AuditEntry { status: AuditEntry::UNKNOWN, ..of_token(2) };
+    assert_eq!(*begun.lock(), [(former, vec![expected])]);
+    assert_eq!(std::fs::read_to_string(&path).expect("a file"), "");
 }

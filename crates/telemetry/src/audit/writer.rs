@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use casement_domain::StoreError;
-use casement_domain::audit::{AuditEntry, AuditRepository, NodeRun, PreparedRecord, RefusedAttempts};
+use casement_domain::audit::{AuditEntry, AuditRepository, AuthStrategy, NodeRun, PreparedRecord, RefusedAttempts};
 use casement_domain::clock::Clock;
+use casement_domain::{AuditRecordId, StoreError};
 use metrics::counter;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use super::spool::IntentSpool;
 use super::timestamps::Timestamps;
 
 /// The maximum number of records in one group.
-const MAX_GROUP: usize = 500;
+pub(super) const MAX_GROUP: usize = 500;
 /// The maximum number of queued records. While the database is unavailable, changing calls fail anyway.
 pub(super) const MAX_QUEUED: usize = 50_000;
 /// The pause before a group that could not be written is retried.
@@ -54,6 +55,7 @@ pub(super) struct QueuedIntent {
 pub(super) async fn begin(
     repository: Arc<dyn AuditRepository>,
     run: NodeRun,
+    spool: Option<Arc<IntentSpool>>,
     mut receiver: mpsc::Receiver<QueuedIntent>,
 ) {
     let mut group = Vec::with_capacity(MAX_GROUP);
@@ -64,21 +66,53 @@ pub(super) async fn begin(
             warn!(%error, calls = entries.len(), "cannot store audit intents");
             counter!("casement_audit_write_failures_total").increment(1);
         }
+        let is_away = matches!(stored, Err(StoreError::Unavailable { .. }));
+        let spooled = is_away && spool.as_ref().is_some_and(|spool| store_on_disk(spool, &entries));
         let mut abandoned = Vec::new();
         for (entry, done) in entries.iter().zip(waiting) {
             // The call does not proceed, so its outcome is known: `maybe_done` is false.
-            let answer = stored
-                .as_ref()
-                .map_or_else(|error| Err(StoreError::unavailable("audit.begin", error.to_string())), |()| Ok(()));
+            let answer = match &stored {
+                Err(error) if !(spooled && may_be_on_disk(entry)) => {
+                    Err(StoreError::unavailable("audit.begin", error.to_string()))
+                }
+                _ => Ok(()),
+            };
             if done.send(answer).is_err() {
                 abandoned.push(entry.id);
             }
         }
-        if !abandoned.is_empty()
+        if spooled && let Some(spool) = &spool {
+            close(spool, &abandoned);
+        } else if !abandoned.is_empty()
             && let Err(error) = repository.withdraw(&abandoned).await
         {
             warn!(%error, calls = abandoned.len(), "cannot withdraw the audit intents of cancelled calls");
         }
+    }
+}
+
+/// Returns whether the intent of a call may be stored on the disk of this node: a session's token opens that session alone.
+fn may_be_on_disk(entry: &AuditEntry) -> bool {
+    entry.auth_strategy == AuthStrategy::SessionToken
+}
+
+/// Stores the intents that may be on disk. Returns whether they are stored.
+fn store_on_disk(spool: &IntentSpool, entries: &[AuditEntry]) -> bool {
+    let entries: Vec<_> = entries.iter().filter(|entry| may_be_on_disk(entry)).cloned().collect();
+    match spool.append(&entries) {
+        Ok(()) => true,
+        Err(error) => {
+            warn!(%error, calls = entries.len(), "cannot store audit intents on the disk of this node");
+            false
+        }
+    }
+}
+
+/// Removes intents from the disk of this node.
+fn close(spool: &IntentSpool, calls: &[AuditRecordId]) {
+    if let Err(error) = spool.close(calls.iter().copied()) {
+        // The next start of the node finds that the calls are recorded.
+        warn!(%error, "cannot remove audit intents from the disk of this node");
     }
 }
 
@@ -94,6 +128,7 @@ pub(super) struct Writer {
     pub(super) flushes: Vec<FlushRequest>,
     /// Notified when records are written.
     pub(super) written: Arc<Notify>,
+    pub(super) spool: Option<Arc<IntentSpool>>,
 }
 
 impl Writer {
@@ -165,7 +200,13 @@ impl Writer {
             self.add_record(AuditEntry { at: now, ..entry });
         }
         let some = !self.unwritten.is_empty();
+        let spool = self.spool.clone().filter(|spool| spool.is_used());
+        let ids: Vec<_> = spool.iter().flat_map(|_| self.unwritten.iter().map(|entry| entry.id)).collect();
         let written = append(&*self.repository, &mut self.unwritten).await;
+        if let Some(spool) = spool {
+            // The records that are still to be written are the last ones.
+            close(&spool, &ids[..ids.len().saturating_sub(self.unwritten.len())]);
+        }
         if some && written.is_ok() {
             self.written.notify_one();
         }

@@ -52,7 +52,7 @@ impl World {
         PgNodes::new(self.db.database().clone()).announce(&node).await?;
         let audit = Arc::new(PgAudit::new(self.db.database().clone()).on_node(id));
         let run = NodeRun { node: id, run: NodeRunId::from_ulid(Ulid(n)) };
-        let (trail, writer) = BatchedAuditTrail::start(audit.clone(), self.clock.clone(), run);
+        let (trail, writer) = BatchedAuditTrail::start(audit.clone(), self.clock.clone(), run, None);
         let trail = Arc::new(trail);
         let exporter = AuditExporter::new(AuditExportDeps {
             node: id,

@@ -213,12 +213,21 @@ impl Sessions {
         Ok(self.deps.sessions.ignored_fields(session.id).await?)
     }
 
-    /// Returns the active session with this id, for the holder of its token.
+    /// Returns the active session with this id, for the holder of its token. While the store is unavailable, returns a
+    /// session of this node as it was last read; the caller checks that the node still [answers](crate::node::OwnState::answers)
+    /// for its sessions.
     ///
     /// # Errors
     /// [`NotFound`](crate::NotFound); the error of the store.
     pub async fn active(&self, id: SessionId) -> Result<Session, UseSessionError> {
-        self.deps.sessions.find(id).await?.filter(Session::is_active).ok_or_else(|| not_found(id.to_string()).into())
+        let found = match self.deps.sessions.find(id).await {
+            Err(error @ StoreError::Unavailable { .. }) => {
+                return self.deps.activity.last_read(id).ok_or_else(|| error.into());
+            }
+            found => found?.filter(Session::is_active).ok_or_else(|| not_found(id.to_string()))?,
+        };
+        self.deps.activity.note(&found);
+        Ok(found)
     }
 
     /// Returns the session with this id, active or ended, for data that outlives it.
