@@ -10,6 +10,7 @@ mod auth;
 mod auth_connection_logins;
 mod auth_connections;
 mod bodies;
+mod bounds;
 mod cluster;
 mod computer;
 mod connect;
