@@ -30,6 +30,7 @@ mod logs;
 mod network;
 mod nodes;
 mod not_supported;
+mod open_routes;
 mod operational;
 mod placement;
 mod policies;
