@@ -5,8 +5,9 @@ use std::fmt;
 use regex::Regex;
 use serde_json::Value;
 
-/// The keywords of a schema that bound a value.
-const BOUNDS: [&str; 10] = [
+/// The keywords of a schema that bound or describe a value.
+const BOUNDS: [&str; 11] = [
+    "format",
     "pattern",
     "enum",
     "minLength",

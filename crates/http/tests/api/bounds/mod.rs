@@ -117,6 +117,29 @@ async fn the_server_accepts_and_refuses_what_lies_at_the_edges_of_each_pattern()
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
+/// The format is a description in OpenAPI 3.1, not a bound: a date without a time is accepted too.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_moment_of_the_format_date_time_is_accepted() {
+    let (api, mut wrong) = (start(), Vec::new());
+    let moments = [
+        "2027-01-31T00:00:00Z",
+        "2028-02-29t23:59:59z",
+        "2027-12-31T23:59:59.123456789Z",
+        "2027-06-30T12:00:00+14:00",
+        "2027-06-30T12:00:00.1-12:30",
+        "2028-12-31T23:59:60Z",
+    ];
+    for place in reached().iter().filter(|place| place.schema["format"] == "date-time") {
+        for moment in moments.into_iter().chain(["2027-01-31", "2027-01-31T00:00:00"]) {
+            check(&api, place, moment.into(), false, &mut wrong).await;
+        }
+        for other in ["now", "2027-02-29T00:00:00Z", "2027-01-31T24:00:00Z", "2027-01-31T00:00Z", "1763942400"] {
+            check(&api, place, other.into(), true, &mut wrong).await;
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_end_where_the_document_says() {
     let (api, mut wrong) = (start(), Vec::new());
