@@ -249,7 +249,10 @@ fn type_name(schema: &Value) -> String {
     if let Some(values) = schema["enum"].as_array() {
         return values
             .iter()
-            .map(|value| format!("`{}`", value.as_str().unwrap_or("null")))
+            .map(|value| match value.as_str() {
+                Some("") => "empty".to_owned(),
+                text => format!("`{}`", text.unwrap_or("null")),
+            })
             .collect::<Vec<_>>()
             .join(", ");
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::pattern::plain;
 use crate::text_enum::text_enum;
 
 text_enum! {
@@ -262,6 +263,9 @@ pub fn check_max_bytes(text: &str, max: usize) -> Result<(), InvalidValue> {
     }
     Ok(())
 }
+
+/// The pattern of texts without control characters.
+pub const PLAIN_PATTERN: &str = concat!("^", plain!(""), "*$");
 
 /// Checks that a text has no control characters.
 ///

@@ -12,6 +12,9 @@ use crate::clock::IdSource;
 #[error("not an identifier")]
 pub struct BadId;
 
+/// The pattern of identifiers, in either case.
+pub const PATTERN: &str = "^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$";
+
 /// Returns whether `text` has the shape of an identifier, in either case. Such a text is refused as a name.
 #[must_use]
 pub fn is_id_shaped(text: &str) -> bool {

@@ -41,6 +41,7 @@ pub mod node;
 pub mod not_supported;
 pub mod organization;
 pub mod page;
+pub mod pattern;
 pub mod permission;
 pub mod pool;
 pub mod process;
@@ -64,6 +65,7 @@ pub mod telemetry_destination;
 pub mod testing;
 mod text_enum;
 pub mod untrusted_json;
+pub mod web_url;
 pub mod webmcp;
 
 pub use clock::{Clock, Entropy, FirstSeen, IdSource, MonotonicClock, MonotonicTime};

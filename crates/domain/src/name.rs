@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::field::{FieldCode, InvalidValue, check_length, check_no_control_characters};
 use crate::ids::is_id_shaped;
+use crate::pattern::{label, trimmed};
 
 /// The maximum number of characters of a name.
 pub const MAX_LENGTH: usize = 255;
@@ -13,6 +14,9 @@ pub const MAX_LENGTH: usize = 255;
 pub struct SlugName(String);
 
 impl SlugName {
+    /// The pattern of names. It also accepts reserved ones: `.`, `..` and texts with the shape of an id.
+    pub const PATTERN: &str = "^[A-Za-z0-9._-]{1,255}$";
+
     /// # Errors
     /// Returns the rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {
@@ -36,6 +40,11 @@ impl SlugName {
 pub struct LabelName(String);
 
 impl LabelName {
+    /// The pattern of names. It also accepts reserved ones: `.`, `..` and texts with the shape of an id.
+    pub const PATTERN: &str = trimmed!(label!(""));
+    /// The pattern of names that are part of paths.
+    pub const PATTERN_IN_PATH: &str = trimmed!(label!("/"));
+
     /// # Errors
     /// Returns the rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, InvalidValue> {

@@ -39,6 +39,13 @@ pub(crate) fn parse(text: &str) -> Result<OffsetDateTime, InvalidValue> {
     Ok(moment.replace_nanosecond(moment.microsecond() * 1000).unwrap_or(moment))
 }
 
+/// The pattern of date-times and ages. It also accepts days that their month does not have, and ages of more than 30 days.
+#[cfg(any(test, feature = "openapi"))]
+pub(crate) const PATTERN_OR_AGE: &str = concat!(
+    "^([0-9]+[smhd])+$|^[+ -]?[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:",
+    r"([0-5][0-9]|60)(\.[0-9]+)?([Zz]|[+ -]([01][0-9]|2[0-3]):[0-5][0-9])?)?$"
+);
+
 /// The maximum age.
 const MAX_AGE: Duration = Duration::days(30);
 

@@ -109,6 +109,7 @@ pub use self::{
     cors::{BadOrigin, Origin},
     error::{ApiError, Code},
     pool_status::{PoolStatus, PoolStatusSource},
+    routes::{RoutePattern, route_patterns},
     server::{Server, serve},
     state::{CallTracing, Config, Health, Readiness, Services, SessionConnector},
     tls::{CertificateError, ServerCertificate},

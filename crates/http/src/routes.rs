@@ -20,10 +20,28 @@ use crate::{
     project, replay, resources, session, telemetry, ui, vm, wd_hub,
 };
 
+/// A path of the server, with its methods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutePattern {
+    /// The path. A parameter is a name in braces; one with `:.*` is the rest of the path.
+    pub path: String,
+    /// The methods, in order; empty if the path takes every method.
+    pub methods: Vec<String>,
+}
+
+/// Returns all paths of the server, also those that are not in the OpenAPI document.
+#[must_use]
+pub fn route_patterns() -> Vec<RoutePattern> {
+    gathered().patterns
+}
+
 /// All paths, grouped by their first segments: a request is compared only with the patterns of its group, not with all
 /// of the more than a hundred.
 #[derive(Default)]
-struct Routes(BTreeMap<String, Group>);
+struct Routes {
+    groups: BTreeMap<String, Group>,
+    patterns: Vec<RoutePattern>,
+}
 
 /// The paths with the same first segment.
 #[derive(Default)]
@@ -40,7 +58,7 @@ impl Routes {
         let next = |from: usize| pattern[from..].find('/').map_or(pattern.len(), |at| from + at);
         let first = next(1);
         let second = if first < pattern.len() { next(first + 1) } else { first };
-        let group = self.0.entry(pattern[..first].to_owned()).or_default();
+        let group = self.groups.entry(pattern[..first].to_owned()).or_default();
         let parameter = &pattern[first..second];
         if second < pattern.len() && parameter.starts_with("/{") {
             (group.below.entry(parameter.to_owned()).or_default(), &pattern[second..])
@@ -56,12 +74,13 @@ impl Routes {
         Args: actix_web::FromRequest + 'static,
         F::Output: actix_web::Responder + 'static,
     {
+        self.patterns.push(RoutePattern { path: pattern.to_owned(), methods: Vec::new() });
         let (place, rest) = self.place(pattern);
         place.push(web::resource(rest).to(handler));
     }
 
     fn done(self, config: &mut ServiceConfig) {
-        for (first, group) in self.0 {
+        for (first, group) in self.groups {
             let gather = |scope: Scope, resources: Vec<Resource>| resources.into_iter().fold(scope, Scope::service);
             let scope = gather(web::scope(&first), group.resources);
             let below = |scope: Scope, (parameter, resources): (String, Vec<Resource>)| {
@@ -124,7 +143,9 @@ impl Path {
 
     fn done(mut self, routes: &mut Routes) {
         self.allow.sort_by(|a, b| a.as_str().cmp(b.as_str()));
-        let allow = self.allow.iter().map(Method::as_str).collect::<Vec<_>>().join(", ");
+        let methods: Vec<String> = self.allow.iter().map(ToString::to_string).collect();
+        let allow = methods.join(", ");
+        routes.patterns.push(RoutePattern { path: self.pattern.clone(), methods });
         let allow = HeaderValue::from_str(&allow).unwrap_or_else(|_| unreachable!("methods are tokens"));
         let options = allow.clone();
         let options = move || {
@@ -185,6 +206,10 @@ pub(crate) async fn unknown(request: HttpRequest) -> Result<HttpResponse, ApiErr
 
 /// Adds all routes.
 pub(crate) fn all(config: &mut ServiceConfig) {
+    gathered().done(config);
+}
+
+fn gathered() -> Routes {
     let mut gathered = Routes::default();
     let routes = &mut gathered;
     for path in operation_paths() {
@@ -195,7 +220,7 @@ pub(crate) fn all(config: &mut ServiceConfig) {
     direct(routes);
     path(cluster::PATH).on(Method::POST, cluster::answer_call).done(routes);
     web_interface(routes);
-    gathered.done(config);
+    gathered
 }
 
 /// Adds the pages for people and the requests of these pages: some operations of the API with a cookie instead of a

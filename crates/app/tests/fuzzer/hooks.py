@@ -16,13 +16,17 @@ OF_THE_SERVER = {
 
 # Beginnings of messages that depend on time, on what the browser has, or on another field.
 OF_ALL_OPERATIONS = (
-    "since: must be at most",
+    # A day that its month does not have, and an age of more than 30 days.
+    "since: must be",
+    "until: must be",
     "engine: must be one of",
     "location.",
     "network.private_hosts.",
     "network.allowed_hosts.",
+    "expected_network.",
     # The hosts of all routes together are bounded.
     "network.proxy_routes: ",
+    "network.proxy_routes.",
     "network.mutation_id: is required beside",
     "network.expected_allowlist_revision: is required beside",
     "telemetry.storage.enabled: needs a capture",
@@ -33,8 +37,27 @@ OF_ALL_OPERATIONS = (
 OF_CONTENTS = {
     ("list_audit_records", "end: must be"),
     ("export_audit_chunk", "end: must be"),
-    ("create_auth_connection", "login_url: must be at the domain or a host of allowed_domains"),
-    ("update_auth_connection", "login_url: must be at the domain or a host of allowed_domains"),
+    # The patterns of hosts and URLs are wider than the hosts and URLs.
+    ("create_auth_connection", "domain: must"),
+    ("create_credential", "domain: must"),
+    ("create_auth_connection", "allowed_domains."),
+    ("update_auth_connection", "allowed_domains."),
+    ("create_auth_connection", "login_url: must"),
+    ("update_auth_connection", "login_url: must"),
+    ("create_telemetry_destination", "endpoint: m"),
+    ("update_telemetry_destination", "endpoint: m"),
+    ("update_credential_provider", "server_url: m"),
+    ("check_proxy", "url: "),
+    ("curl", "url: must be"),
+    ("create_deployment", "source.url: m"),
+    ("get_connect_version", "viewport: must have at most"),
+    # A part of the path has too many bytes.
+    ("create_deployment", "entrypoint_rel_path: a part"),
+    ("create_deployment", "source.entrypoint: a part"),
+    # The last character has bits that belong to no byte.
+    ("write_process_stdin", "data_b64: must be base64"),
+    ("create_credential", "totp_secret: the URI"),
+    ("update_credential", "totp_secret: the URI"),
     ("create_credential", "totp_secret: is required beside"),
     ("update_credential", "totp_secret: is required beside"),
     ("rotate_api_key", "days_to_expire: the key of the request expires earlier"),
@@ -54,7 +77,6 @@ OF_CONTENTS = {
     # The schema of a pool serves create and update.
     ("create_pool", "expected_network: is only for updates"),
     # The operator sets the hosts.
-    ("create_deployment", "source.url: must lie at one of"),
     ("create_deployment", "region: must be one of"),
     ("update_browser", "network.private_hosts: can be set only"),
     ("update_browser", "network.proxy_routes: can be set only"),

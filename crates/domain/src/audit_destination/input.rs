@@ -5,6 +5,12 @@ use crate::field::{FieldCode, Fields, InvalidValue, check_length, check_max_leng
 use crate::not_supported::NotSupported;
 use crate::session::Refusal;
 
+/// The pattern of prefixes.
+pub const PREFIX_PATTERN: &str = "^([A-Za-z0-9_=-][A-Za-z0-9_.=-]*/)*([A-Za-z0-9_=-][A-Za-z0-9_.=-]*)?$";
+/// The pattern of regions.
+pub const REGION_PATTERN: &str = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$";
+/// The pattern of the names of keys; empty for none.
+pub const KEY_PATTERN: &str = "^[A-Za-z0-9:/_-]*$";
 /// The maximum number of characters of a prefix.
 pub const MAX_PREFIX: usize = 512;
 /// The maximum number of characters of a region.

@@ -9,6 +9,7 @@ mod ports;
 mod service;
 
 pub use input::{AuditDestinationRequest, AuditDestinationUpdateRequest, MAX_KEY, MAX_PREFIX, MAX_REGION};
+pub use input::{KEY_PATTERN, PREFIX_PATTERN, REGION_PATTERN};
 pub use model::{AuditDestination, AuditExportStatus, BucketTarget, ExportHealth};
 pub use ports::{AuditBuckets, AuditDestinationRepository, AuditDestinationStored, AuditExportWaker, BucketFault};
 #[cfg(feature = "mocks")]

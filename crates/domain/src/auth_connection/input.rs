@@ -8,6 +8,7 @@ use crate::field::{
 use crate::login_page::{AllowedHosts, HostPattern};
 use crate::name::SlugName;
 use crate::reference::Reference;
+use crate::web_url;
 
 /// The maximum number of hosts that a connection may list.
 pub const MAX_DOMAINS: usize = 50;
@@ -178,7 +179,7 @@ fn login_url(text: &str, hosts: Option<&AllowedHosts>) -> Result<Option<String>,
     check_max_length(text, MAX_URL)?;
     let format =
         || InvalidValue::new(FieldCode::InvalidFormat, "must be an http or https address without user and password");
-    let url = url::Url::parse(text).map_err(|_| format())?;
+    let url = web_url::read(text).ok_or_else(format)?;
     if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() || url.password().is_some() {
         return Err(format());
     }

@@ -9,6 +9,7 @@ use crate::engine::EngineName;
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 use crate::ids::{BrowserId, ExtensionId, NodeId, PoolId, ProxyId, SessionId};
 use crate::network::Network;
+use crate::pattern::visible;
 use crate::profile::LoadedProfile;
 use crate::text_enum::text_enum;
 
@@ -68,6 +69,10 @@ impl Shape {
 pub struct StartUrl(String);
 
 impl StartUrl {
+    /// The pattern of URLs, also of those that [`SCRIPT_PATTERN`](Self::SCRIPT_PATTERN) describes.
+    pub const PATTERN: &str = concat!("^[A-Za-z][A-Za-z0-9+.-]*:", visible!(""), "+$");
+    /// The pattern of URLs of scripts, which are refused.
+    pub const SCRIPT_PATTERN: &str = "^[Jj][Aa][Vv][Aa][Ss][Cc][Rr][Ii][Pp][Tt]:";
     /// The maximum number of characters.
     pub const MAX_LENGTH: usize = 8192;
 

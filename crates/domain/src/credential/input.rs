@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Host;
 
-use super::totp_text::{algorithm, digits, period};
+use super::totp_text::{MAX_TEXT, algorithm, digits, period};
 use super::{MAX_VALUES, TotpOptions, TotpText};
 use crate::field::{
     FieldCode, Fields, InvalidInput, InvalidValue, check_max_bytes, check_max_length, check_no_control_characters,
 };
 use crate::name::LabelName;
+use crate::pattern::{host_name, label, trimmed, white};
 
 /// The maximum number of characters of the name of a value.
 pub const MAX_KEY: usize = 128;
@@ -18,6 +19,9 @@ pub const MAX_KEY: usize = 128;
 pub const MAX_VALUE: usize = 8 * 1024;
 /// The minimum and the maximum number of characters of a secret of one-time codes in base 32.
 const TOTP_LENGTHS: std::ops::RangeInclusive<usize> = 16..=128;
+/// The pattern of the secrets of one-time codes: base 32 or a URI; empty for none. It accepts every URI of `otpauth`.
+pub const TOTP_PATTERN: &str =
+    trimmed!("-*([A-Za-z2-7][-", white!(), r"]*){16,128}[-=", white!(), r"]*|[Oo][Tt][Pp][Aa][Uu][Tt][Hh]://[\s\S]*|");
 /// The maximum number of characters of the name of an SSO provider.
 pub const MAX_PROVIDER: usize = 255;
 
@@ -121,6 +125,11 @@ impl CredentialUpdate {
     }
 }
 
+/// The pattern of the host names of sites. It also accepts addresses, and names that are too long.
+pub const DOMAIN_PATTERN: &str = trimmed!(host_name!());
+/// The pattern of the names of SSO providers; empty for none.
+pub const PROVIDER_PATTERN: &str = trimmed!("(", label!(""), ")?");
+
 /// Parses the host name of a site. An IP address is refused: credentials are stored for names only.
 pub(crate) fn parse_domain(text: &str) -> Result<String, InvalidValue> {
     let text = text.trim();
@@ -150,6 +159,7 @@ fn parse_provider(text: &str) -> Result<Option<String>, InvalidValue> {
 #[expect(clippy::needless_pass_by_value, reason = "all fields are parsed by value")]
 fn parse_totp(text: SecretString) -> Result<Option<TotpText>, InvalidValue> {
     let text = text.expose_secret();
+    check_max_length(text, MAX_TEXT)?;
     if text.trim().is_empty() {
         return Ok(None);
     }

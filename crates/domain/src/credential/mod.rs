@@ -9,7 +9,10 @@ mod totp;
 mod totp_text;
 
 pub(crate) use input::parse_domain;
-pub use input::{CredentialUpdate, MAX_KEY, MAX_PROVIDER, MAX_VALUE, NewCredential, TotpRequest};
+pub use input::{
+    CredentialUpdate, DOMAIN_PATTERN, MAX_KEY, MAX_PROVIDER, MAX_VALUE, NewCredential, PROVIDER_PATTERN, TOTP_PATTERN,
+    TotpRequest,
+};
 pub use model::{Credential, CredentialChange, CredentialSecret, MAX_VALUES, PlainSecrets, SealedSecrets, SealedTotp};
 #[cfg(feature = "mocks")]
 pub use ports::MockCredentialRepository;

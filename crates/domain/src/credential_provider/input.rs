@@ -11,6 +11,7 @@ use crate::field::{
 };
 use crate::ids::ProjectId;
 use crate::name::LabelName;
+use crate::web_url;
 
 /// The maximum number of characters of a token.
 pub const MAX_TOKEN: usize = 8192;
@@ -207,7 +208,7 @@ fn token(token: SecretString) -> Result<SecretString, InvalidValue> {
 fn server_url(text: &str) -> Result<Url, InvalidValue> {
     check_max_length(text, MAX_URL)?;
     let bad = |text: &str| InvalidValue::new(FieldCode::InvalidFormat, text);
-    let mut url = Url::parse(text.trim()).map_err(|_| bad("must be an http or https URL"))?;
+    let mut url = web_url::read(text).ok_or_else(|| bad("must be an http or https URL"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
         return Err(bad("must be an http or https URL"));
     }

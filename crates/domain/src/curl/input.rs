@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::CurlRequest;
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, check_max_bytes, within};
+use crate::web_url;
 
 /// The methods of a request.
 pub const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
@@ -191,7 +192,7 @@ fn shorter(limit: Duration, client_timeout: Option<Duration>) -> Duration {
 fn parse_url(text: &str, query: &[(String, String)]) -> Result<String, InvalidValue> {
     check_max_bytes(text, MAX_URL)?;
     let bad = || InvalidValue::new(FieldCode::InvalidFormat, "must be an absolute URL");
-    let mut url = url::Url::parse(text).map_err(|_| bad())?;
+    let mut url = web_url::read(text).ok_or_else(bad)?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(InvalidValue::new(FieldCode::NotAllowed, "must be http or https"));
     }

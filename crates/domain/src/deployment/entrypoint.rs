@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::field::{FieldCode, InvalidValue, check_max_length};
+use crate::pattern::plain;
 
 /// The maximum number of characters of a path within a package.
 pub const MAX_BYTES: usize = 1024;
@@ -83,6 +84,12 @@ pub struct Entrypoint {
 pub struct NoRuntime(pub PackagePath);
 
 impl Entrypoint {
+    /// The pattern of the paths of entrypoints. It also accepts paths with a part of more than 255 bytes.
+    pub const PATTERN: &str = concat!(
+        concat!(r"^(\./)*((\.{0,2}", plain!(r"./\\"), r"|\.{3})", plain!(r"/\\"), "*/)*"),
+        concat!(plain!(r"/\\"), r"*\.(py|ts|mts|js|mjs|cjs)/?$")
+    );
+
     /// Creates the entrypoint at this path. The end of its name selects the runtime.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use crate::field::{
     FieldCode, Fields, InvalidValue, check_length, check_max_bytes, check_max_length, check_no_control_characters,
 };
 use crate::session::{NotSupported, Refusal};
+use crate::web_url;
 
 /// The default version.
 const DEFAULT_VERSION: &str = "latest";
@@ -183,6 +184,13 @@ impl SourceRequest {
     }
 }
 
+/// The pattern of regions. It also accepts regions that the installation does not have.
+pub const REGION_PATTERN: &str = r"^[a-z0-9-]+\.[a-z0-9_-]+$";
+/// The pattern of the names of environment variables.
+pub const VARIABLE_PATTERN: &str = "^[A-Za-z_][A-Za-z0-9_]{0,127}$";
+/// The pattern of tokens.
+pub const TOKEN_PATTERN: &str = "^[!-~]+$";
+
 fn version(text: &str) -> Result<String, InvalidValue> {
     check_length(text, MAX_VERSION)?;
     check_no_control_characters(text)?;
@@ -237,7 +245,7 @@ fn variable(name: &str, value: &str) -> Result<(), InvalidValue> {
 fn repository(text: &str, origins: &[Url]) -> Result<Url, InvalidValue> {
     check_max_length(text, MAX_URL)?;
     let bad = |text: &str| InvalidValue::new(FieldCode::InvalidFormat, text);
-    let url = Url::parse(text).map_err(|_| bad("must be an absolute URL"))?;
+    let url = web_url::read(text).ok_or_else(|| bad("must be an absolute URL"))?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err(InvalidValue::new(FieldCode::Blocked, "may not hold credentials; they belong into auth"));
     }

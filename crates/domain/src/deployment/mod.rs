@@ -17,6 +17,7 @@ pub use entrypoint::{Entrypoint, NoRuntime, PackagePath, Runtime};
 pub use follow::{FollowDeps, Followed, Follower};
 pub use input::{AuthRequest, DeploymentRequest, DeploymentRules, SourceRequest};
 pub use input::{MAX_REF, MAX_TOKEN, MAX_URL, MAX_VALUE, MAX_VARIABLES, MAX_VERSION};
+pub use input::{REGION_PATTERN, TOKEN_PATTERN, VARIABLE_PATTERN};
 pub use lines::keep;
 pub use model::{
     AppVersion, BuildLease, Deployment, DeploymentSecret, DeploymentSource, DeploymentStatus, SealedDeployment,

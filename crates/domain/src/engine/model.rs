@@ -13,6 +13,8 @@ use crate::text_enum::text_enum;
 pub struct EngineName(Cow<'static, str>);
 
 impl EngineName {
+    /// The pattern of names.
+    pub const PATTERN: &str = "^[a-z][a-z0-9-]{0,31}$";
     /// The maximum number of characters.
     pub const MAX_LENGTH: usize = 32;
     /// The engine that starts Chromium in sandboxes of this program.

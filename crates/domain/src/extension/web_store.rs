@@ -3,12 +3,21 @@
 use std::fmt;
 
 use crate::field::{FieldCode, InvalidValue};
+use crate::pattern::visible;
 
 /// An extension in the store: 32 letters from `a` to `p`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreItem(String);
 
 impl StoreItem {
+    /// The pattern of the URLs of extensions.
+    pub const PATTERN: &str = concat!(
+        r"^[Hh][Tt][Tt][Pp][Ss]?://[Cc][Hh][Rr][Oo][Mm][Ee]([Ww][Ee][Bb][Ss][Tt][Oo][Rr][Ee])?",
+        r"\.[Gg][Oo][Oo][Gg][Ll][Ee]\.[Cc][Oo][Mm]",
+        concat!("(/", visible!(r"/?#\\"), "*)*/[a-p]{32}(/", visible!(r"?#\\"), "*)?([?#]", visible!(r"\\"), "*)?$")
+    );
+    /// The maximum length of a URL, in bytes.
+    pub const MAX_URL: usize = 2048;
     const HOSTS: [&str; 2] = ["chromewebstore.google.com", "chrome.google.com"];
 
     /// Parses the URL of an extension's page in the store.
@@ -19,7 +28,7 @@ impl StoreItem {
         let bad = || {
             InvalidValue::new(FieldCode::InvalidFormat, "must be the address of an extension in the Chrome Web Store")
         };
-        if url.len() > 2048 || url.chars().any(|c| c.is_control() || c.is_whitespace() || c == '\\') {
+        if url.len() > Self::MAX_URL || url.chars().any(|c| c.is_control() || c.is_whitespace() || c == '\\') {
             return Err(bad());
         }
         let (scheme, rest) = url.split_once("://").ok_or_else(bad)?;

@@ -21,6 +21,9 @@ pub const MAX_PRINCIPAL: usize = 64;
 pub struct AbsolutePath(String);
 
 impl AbsolutePath {
+    /// The pattern of requested paths.
+    pub const PATTERN: &str = r"^/[^\x00]*$";
+
     /// Parses a requested path. `.` and `..` are resolved as text: `/a/../b` is `/b` even if `/a` is a link; `/..` is
     /// `/`.
     ///
@@ -82,6 +85,8 @@ impl fmt::Display for AbsolutePath {
 pub struct FileMode(u32);
 
 impl FileMode {
+    /// The pattern of modes: no set-user-ID and set-group-ID bits.
+    pub const PATTERN: &str = "^[01]?[0-7]{3}$";
     /// The default mode of a new directory.
     pub const DIRECTORY: Self = Self(0o755);
     /// The default mode of a new file.

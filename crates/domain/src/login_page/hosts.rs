@@ -3,6 +3,7 @@
 use url::{Host, Url};
 
 use crate::credential::Sites;
+use crate::pattern::trimmed;
 
 /// The hosts of identity providers, which every login may visit.
 pub const WITHOUT_LISTING: &[&str] = &[
@@ -38,6 +39,12 @@ pub struct HostPattern(Vec<String>);
 pub struct BadPattern;
 
 impl HostPattern {
+    /// The pattern of the texts, also with white space around them. It also accepts texts that are too long.
+    pub const PATTERN: &str = trimmed!(
+        r"((\*\*?|[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)\.)*",
+        "[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+    );
+
     /// Parses a pattern without regard to case. The last label must be a name.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use url::Host;
 
 use super::address::{is_private, is_public};
 use crate::field::{FieldCode, InvalidValue, check_max_length};
+use crate::pattern::{host_name, ipv6};
 
 /// The maximum number of characters of a pattern.
 pub const MAX_LENGTH: usize = 255;
@@ -30,6 +31,15 @@ pub enum Destination {
 }
 
 impl Destination {
+    /// The pattern of allowed hosts. It also accepts addresses that are malformed or not public, and names that are too
+    /// long.
+    pub const ALLOWED_PATTERN: &str = concat!(
+        concat!(r"^((\*\.)?", host_name!(), r"|\[", ipv6!(), r"\]"),
+        concat!("|([0-9.]+|", ipv6!(), ")/[0-9]{1,3})$")
+    );
+    /// The pattern of the hosts of proxy routes. It also accepts addresses, and names that are too long.
+    pub const ROUTED_PATTERN: &str = concat!(r"^(\*\.)?", host_name!(), "$");
+
     /// Parses a member of `allowed_hosts`: a host name, `*.` and a host name that is no public suffix, a public IPv4
     /// address, a public IPv6 address in brackets, or a public network as `8.8.4.0/24`.
     ///

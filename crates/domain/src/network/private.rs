@@ -8,9 +8,12 @@ use url::Host;
 use super::Destination;
 use crate::field::{FieldCode, InvalidValue};
 use crate::ids::ProjectId;
+use crate::pattern::{host_name, ipv6};
 
 /// The port of SMTP between servers, which only a setting that names it opens.
 const SMTP: u16 = 25;
+/// The maximum number of digits of a port.
+const MAX_PORT_DIGITS: usize = 5;
 
 /// A private host: a host name, `*.` and a host name, a private address or a private network; with a port, except for a
 /// network.
@@ -21,6 +24,15 @@ pub struct PrivateHost {
 }
 
 impl PrivateHost {
+    /// The pattern of private hosts. It also accepts addresses that are malformed or not private, ports above 65535, and
+    /// names that are too long.
+    pub const PATTERN: &str = concat!(
+        concat!(r"^(((\*\.)?", host_name!(), r"|\[", ipv6!(), r"\])(:[0-9]{1,5})?"),
+        concat!("|([0-9.]+|", ipv6!(), ")/[0-9]{1,3})$")
+    );
+    /// The maximum number of characters, with a port.
+    pub const MAX_LENGTH: usize = super::destination::MAX_LENGTH + 1 + MAX_PORT_DIGITS;
+
     /// Parses a private host.
     ///
     /// # Errors
@@ -42,7 +54,7 @@ impl PrivateHost {
         let (host, port) = match text.rsplit_once(':') {
             // The last colon of an IPv6 address in brackets is inside of them, and a network has no port.
             Some((host, port)) if !port.contains(']') && !text.contains('/') => {
-                let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+                let digits = port.len() <= MAX_PORT_DIGITS && port.bytes().all(|byte| byte.is_ascii_digit());
                 let number = port.parse::<u16>().ok().filter(|number| digits && *number != 0);
                 let bad = || InvalidValue::new(FieldCode::InvalidFormat, "must have a port from 1 to 65535 or none");
                 (host, Some(number.ok_or_else(bad)?))

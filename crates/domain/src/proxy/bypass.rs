@@ -7,6 +7,7 @@ use url::Host;
 
 use crate::field::{FieldCode, InvalidValue, check_max_length};
 use crate::network::is_host_name;
+use crate::pattern::{host_name, ipv6, trimmed};
 
 /// The maximum number of bypass hosts per proxy.
 pub const MAX_BYPASS_HOSTS: usize = 100;
@@ -18,6 +19,12 @@ const MAX_LENGTH: usize = 253;
 pub struct BypassHost(String);
 
 impl BypassHost {
+    /// The pattern of bypass hosts. It also accepts malformed addresses, and names that are too long.
+    pub const PATTERN: &str = trimmed!(
+        concat!(r"(\*\.)?", host_name!(), "|", ipv6!(), r"|\[", ipv6!(), r"\]"),
+        concat!("|([0-9.]+|", ipv6!(), ")/0*[0-9]{1,3}")
+    );
+
     /// Parses a bypass host and normalizes it.
     ///
     /// # Errors

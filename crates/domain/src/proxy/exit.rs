@@ -93,6 +93,15 @@ fn form(text: &str, good: bool, must: &'static str) -> Result<String, InvalidVal
     if good { Ok(text.to_owned()) } else { Err(InvalidValue::new(FieldCode::InvalidFormat, must)) }
 }
 
+/// The pattern of countries and states.
+pub const TWO_LETTERS_PATTERN: &str = "^[A-Za-z]{2}$";
+/// The pattern of cities.
+pub const CITY_PATTERN: &str = "^[a-z0-9_-]{1,100}$";
+/// The pattern of postal codes.
+pub const ZIP_PATTERN: &str = "^[0-9]{5}$";
+/// The pattern of autonomous systems.
+pub const ASN_PATTERN: &str = "^([Aa][Ss])?[0-9]{1,10}$";
+
 fn two_letters(text: &str) -> Result<String, InvalidValue> {
     let good = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_alphabetic());
     form(&text.to_ascii_uppercase(), good, "must be two letters")

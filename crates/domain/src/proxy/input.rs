@@ -12,6 +12,8 @@ use crate::field::{
     FieldCode, Fields, InvalidValue, check_max_bytes, check_max_length, check_no_control_characters, one_of,
 };
 use crate::name::LabelName;
+use crate::network::is_host_name;
+use crate::pattern::{host_name, ipv6, trimmed};
 use crate::session::{NotSupported, Refusal};
 
 /// The unchecked fields of a new proxy.
@@ -219,6 +221,9 @@ fn by_upstream(
     Ok((upstream.protocol(), exit))
 }
 
+/// The pattern of the hosts of proxies. It also accepts malformed addresses, and names that are too long.
+pub const HOST_PATTERN: &str = trimmed!(host_name!(), "|", ipv6!(), r"|\[", ipv6!(), r"\]");
+
 /// Parses a host name or an IP address and normalizes it.
 fn host(text: &str) -> Result<String, InvalidValue> {
     let text = text.trim();
@@ -227,7 +232,7 @@ fn host(text: &str) -> Result<String, InvalidValue> {
         return Ok(address.to_string());
     }
     match Host::parse(text) {
-        Ok(Host::Domain(name)) if BypassHost::parse(&name).is_ok() => Ok(name),
+        Ok(Host::Domain(name)) if is_host_name(name.strip_suffix('.').unwrap_or(&name)) => Ok(name),
         Ok(Host::Ipv4(address)) => Ok(address.to_string()),
         Ok(Host::Ipv6(address)) => Ok(address.to_string()),
         _ => Err(InvalidValue::new(FieldCode::InvalidFormat, "must be a host name or an address")),

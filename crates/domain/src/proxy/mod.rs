@@ -14,8 +14,8 @@ mod upstream;
 
 pub use bypass::{BypassHost, MAX_BYPASS_HOSTS};
 pub use ca_bundle::CaBundle;
-pub use exit::{Exit, ExitMember};
-pub use input::MAX_CREDENTIAL;
+pub use exit::{ASN_PATTERN, CITY_PATTERN, Exit, ExitMember, TWO_LETTERS_PATTERN, ZIP_PATTERN};
+pub use input::{HOST_PATTERN, MAX_CREDENTIAL};
 pub use input::{NewProxy, NewProxyConfig, ProxyConfigRequest, ProxyRequest};
 pub use lookup::{AmbiguousName, UseProxyError};
 pub use model::{OwnProxy, Proxy, ProxyConfig, ProxyFailure, ProxyProtocol, ProxyStatus, ProxyType};

@@ -23,6 +23,7 @@ use crate::page::{Listed, Page};
 use crate::sealing::{Resealed, SealError, Sealer};
 use crate::session::NotSupported;
 use crate::store_error::StoreError;
+use crate::web_url;
 
 impl<E> From<OpenError> for UseCaseError<E> {
     fn from(error: OpenError) -> Self {
@@ -257,7 +258,8 @@ fn blocked() -> InvalidValue {
 
 fn check_url(text: &str) -> Result<Url, InvalidValue> {
     check_max_length(text, 8192)?;
-    let url = Url::parse(text).map_err(|_| InvalidValue::new(FieldCode::InvalidFormat, "must be an absolute URL"))?;
+    let url =
+        web_url::read(text).ok_or_else(|| InvalidValue::new(FieldCode::InvalidFormat, "must be an absolute URL"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
         return Err(blocked());
     }

@@ -10,6 +10,8 @@ use crate::field::{FieldCode, InvalidValue, check_length};
 pub struct ExecutorName(Option<String>);
 
 impl ExecutorName {
+    /// The pattern of names.
+    pub const PATTERN: &str = r"^(\.{0,2}[A-Za-z0-9_-]|\.{3})[A-Za-z0-9._-]*$";
     /// The name of the default executor.
     const DEFAULT: &str = "default";
     /// The maximum number of characters.

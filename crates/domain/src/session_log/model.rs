@@ -36,10 +36,11 @@ pub struct LogLine {
 }
 
 impl FollowLog {
-    const MAX_PATH: usize = 4096;
+    /// The maximum length of a path in bytes, with the terminating NUL.
+    pub const MAX_PATH: usize = 4096;
 
     /// Checks a request: the source `path` needs an absolute `path`, the source `supervisor` needs
-    /// `supervisor_process`, one of `chromium`, `display` and `agent`.
+    /// `supervisor_process`, one of `chromium`, `display` and `agent`. What the source does not need is checked too.
     ///
     /// # Errors
     /// Returns every field that breaks a rule.
@@ -50,9 +51,18 @@ impl FollowLog {
         follow: bool,
     ) -> Result<Self, InvalidInput> {
         let mut fields = Fields::new();
+        let (has_path, has_process) = (path.is_some(), supervisor_process.is_some());
+        let path = fields.take_optional("path", path, Self::path);
+        let process = fields.take_optional("supervisor_process", supervisor_process, Self::supervisor);
+        let needed = |fields: &mut Fields, name: &str, is_given: bool, value: Option<LogSource>| {
+            if !is_given {
+                fields.refuse(name, InvalidValue::new(FieldCode::Required, "is required"));
+            }
+            value
+        };
         let source = match source {
-            Some("path") => fields.take_required("path", path, Self::path),
-            Some("supervisor") => fields.take_required("supervisor_process", supervisor_process, Self::supervisor),
+            Some("path") => needed(&mut fields, "path", has_path, path),
+            Some("supervisor") => needed(&mut fields, "supervisor_process", has_process, process),
             Some(_) => {
                 fields.take("source", Err(InvalidValue::new(FieldCode::NotAllowed, "must be path or supervisor")))
             }
@@ -101,6 +111,7 @@ mod tests {
         assert_eq!(parse("path", Some("/a\0"), None), refused("path"));
         assert_eq!(parse("supervisor", Some("/a"), None), refused("supervisor_process"));
         assert_eq!(parse("supervisor", None, Some("sshd")), refused("supervisor_process"));
+        assert_eq!(parse("supervisor", Some("a"), Some("display")), refused("path"));
         assert_eq!(parse("journal", None, None), refused("source"));
         assert!(FollowLog::parse(None, None, None, true).is_err());
     }

@@ -105,6 +105,11 @@ impl Headers {
     }
 }
 
+/// The pattern of the names of headers. It also accepts those that the export sets itself.
+pub const HEADER_NAME_PATTERN: &str = "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$";
+/// The pattern of the values of headers.
+pub const HEADER_VALUE_PATTERN: &str = r"^[!-~]([ \t!-~]*[!-~])?$";
+
 /// Returns a name in the form `Content-Type`.
 fn canonical_name(name: &str) -> Result<String, InvalidValue> {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);

@@ -6,6 +6,7 @@ use super::HeaderEdits;
 use super::headers::Headers;
 use crate::field::{FieldCode, Fields, InvalidInput, InvalidValue, check_max_length, check_no_control_characters};
 use crate::name::LabelName;
+use crate::web_url;
 
 /// The maximum number of characters of a description, and of an endpoint.
 const MAX_DESCRIPTION: usize = 1024;
@@ -92,7 +93,7 @@ fn description(text: String) -> Result<Option<String>, InvalidValue> {
 fn endpoint(text: &str) -> Result<Url, InvalidValue> {
     let bad = |rule: &str| InvalidValue::new(FieldCode::InvalidFormat, rule);
     check_max_length(text, MAX_URL)?;
-    let mut url = Url::parse(text.trim()).map_err(|_| bad("must be an http or https URL"))?;
+    let mut url = web_url::read(text).ok_or_else(|| bad("must be an http or https URL"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
         return Err(bad("must be an http or https URL"));
     }

@@ -8,7 +8,7 @@ mod model;
 mod ports;
 mod service;
 
-pub use headers::HeaderEdits;
+pub use headers::{HEADER_NAME_PATTERN, HEADER_VALUE_PATTERN, HeaderEdits};
 pub use input::{DestinationRequest, DestinationUpdateRequest};
 pub use model::{DeliveryHealth, DestinationFilter, OpenDestination, TelemetryDestination};
 pub use ports::{

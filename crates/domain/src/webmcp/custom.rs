@@ -49,6 +49,8 @@ pub struct NewCustomTools {
 }
 
 impl NewCustomTools {
+    /// The pattern of namespaces.
+    pub const NAMESPACE_PATTERN: &str = "^[A-Za-z0-9_.-]+$";
     /// The longest namespace, in characters.
     pub const MAX_NAMESPACE: usize = 128;
     /// The longest source, in bytes.

@@ -8,6 +8,8 @@ mod sockets;
 mod start;
 
 #[cfg(any(test, feature = "openapi"))]
+pub(crate) use self::options::size_pattern;
+#[cfg(any(test, feature = "openapi"))]
 pub(crate) use self::parameters::MAX_DURATION_MS;
 pub(crate) use self::{
     browser_arguments::apply as apply_browser_argument,

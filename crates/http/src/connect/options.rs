@@ -145,6 +145,15 @@ fn excluded(name: &str, message: &str) -> ApiError {
     ApiError::field(name, FieldCode::MutuallyExclusive, message)
 }
 
+/// Returns the pattern of the texts that [`size`] parses and that are sizes of displays.
+#[cfg(any(test, feature = "openapi"))]
+pub(crate) fn size_pattern() -> String {
+    let white = format!("[{}]*", casement_domain::pattern::WHITE_SPACE);
+    let up_to_16384 = "0*([1-9][0-9]{0,3}|1[0-5][0-9]{3}|16[0-2][0-9]{2}|163[0-7][0-9]|1638[0-4])";
+    let side = format!(r"{white}\+?{up_to_16384}{white}");
+    format!("^{side}[xX,]{side}([xX,]{white}[+-]?[0-9]+{white})?$")
+}
+
 /// Parses `WIDTHxHEIGHT` or `WIDTH,HEIGHT`, in pixels. A third number, the depth of colours, is ignored.
 ///
 /// # Errors

@@ -154,6 +154,10 @@ pub(crate) struct WriteProcessStdin {
     data_b64: Option<String>,
 }
 
+/// The pattern of base 64. It also accepts a last character with bits that belong to no byte.
+#[cfg(any(test, feature = "openapi"))]
+pub(crate) const BASE64_PATTERN: &str = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$";
+
 impl WriteProcessStdin {
     fn data(self) -> Result<Bytes, InvalidInput> {
         field::required("data_b64", self.data_b64, |text| {

@@ -3,6 +3,8 @@
 mod executed;
 mod handlers;
 
+#[cfg(any(test, feature = "openapi"))]
+pub(crate) use self::handlers::BASE64_PATTERN;
 use self::handlers::{
     Done, ExecuteProcess, ExecutedProcess, KillProcess, ProcessEvent, ResizeProcess, SpawnProcess, SpawnedProcess,
     StatusBody, WriteProcessStdin, WrittenProcessStdin,

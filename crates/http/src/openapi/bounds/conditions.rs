@@ -1,6 +1,9 @@
 //! Rules between the fields of a schema.
 
+use casement_domain::invocation;
 use serde_json::{Map, Value, json};
+
+use super::forms::range;
 
 /// Returns rules between the fields of a schema.
 pub(in crate::openapi) fn conditions() -> Vec<(&'static str, Value)> {
@@ -18,6 +21,8 @@ pub(in crate::openapi) fn conditions() -> Vec<(&'static str, Value)> {
         json!({"required": names, "properties": properties})
     };
     let automatic = json!({"required": ["auto"], "properties": {"auto": {"const": true}}});
+    let timeout = range(invocation::MIN_TIMEOUT_SECONDS.into(), invocation::MAX_TIMEOUT_SECONDS);
+    let no_wait = json!({"required": ["async"], "properties": {"async": {"const": true}}});
     let item = texts(&["provider", "path"]);
     let whole_provider = json!({"allOf": [texts(&["provider"]), {"not": texts(&["path"])}, {"not": automatic}]});
     let no_provider = json!({"allOf": [texts(&["path"]), {"not": texts(&["provider"])}]});
@@ -35,6 +40,8 @@ pub(in crate::openapi) fn conditions() -> Vec<(&'static str, Value)> {
             "CreateCredentialProvider",
             json!({"if": {"properties": {"provider_type": {"const": "keepass"}}}, "then": vault}),
         ),
+        // The timeout has no meaning for a caller that waits, and may be any number then.
+        ("CreateInvocation", json!({"if": no_wait, "then": {"properties": {"async_timeout_seconds": timeout}}})),
         ("DeploymentForm", json!({"anyOf": [{"required": ["file", "entrypoint_rel_path"]}, {"required": ["source"]}]})),
         ("ProxyExit", json!({"not": {"required": ["host"]}})),
         ("Telemetry", json!({"not": off})),

@@ -10,27 +10,37 @@ use casement_domain::{
     api_key,
     audit_destination::{self, AuditExportStatus},
     auth_connection,
-    browser::{StartUrl, Viewport},
+    browser::Viewport,
     computer,
     credential::{self, TotpAlgorithm},
     credential_provider,
     credential_provider::CredentialProvider,
-    curl, deployment, extension, fs, invocation, name, network, node,
+    curl,
+    deployment::{self, Entrypoint},
+    extension,
+    fs::{self, AbsolutePath, FileMode},
+    invocation,
+    login_page::HostPattern,
+    name::{self, LabelName, SlugName},
+    network, node,
     permission::{self, Policy},
     pool, process, project,
-    proxy::{self, ProxyType},
+    proxy::{self, BypassHost, ProxyType},
     replay::NewReplay,
     script, session, telemetry,
+    telemetry_destination::HEADER_NAME_PATTERN,
+    web_url,
     webmcp::{NewCustomTools, NewToolCall},
 };
 use serde_json::{Value, json};
 
 use forms::{
-    ABSOLUTE_PATH, ALLOWED_DOMAIN, ANY_URL, BASE32, BASE64, BYPASS_HOST, HEADER_NAME, HOST_NAME, HTTP_URL, LABEL,
-    NO_NUL, OCTAL_MODE, PACKAGE_PATH, PLAIN, SLUG_OR_EMPTY, coordinate, destinations, engine, formed, headers,
-    held_keys, hosts, items, items_of, label, label_in_path, map, memory, one_given, one_given_or_null, one_of, path,
-    plain, private_hosts, range, region, side, slug, tags, text,
+    NO_NUL, allowed_hosts, coordinate, engine, formed, headers, held_keys, hosts, items, items_of, label,
+    label_in_path, map, memory, one_given, one_given_or_null, one_of, path, plain, private_hosts, range, region, side,
+    slug, start_url, tags, text,
 };
+
+use crate::process::BASE64_PATTERN;
 
 pub(super) use conditions::conditions;
 pub(super) use parameters::{any_text, operation_parameters, parameters};
@@ -60,9 +70,9 @@ fn audit_destinations() -> Vec<FieldBound> {
     let of = |schema| {
         [
             (schema, "bucket", text(3, 63)),
-            (schema, "prefix", formed(forms::OBJECT_PREFIX, audit_destination::MAX_PREFIX)),
-            (schema, "region", formed(forms::BUCKET_REGION, audit_destination::MAX_REGION)),
-            (schema, "kms_key_id", formed("^[A-Za-z0-9:/_-]*$", audit_destination::MAX_KEY)),
+            (schema, "prefix", formed(audit_destination::PREFIX_PATTERN, audit_destination::MAX_PREFIX)),
+            (schema, "region", formed(audit_destination::REGION_PATTERN, audit_destination::MAX_REGION)),
+            (schema, "kms_key_id", formed(audit_destination::KEY_PATTERN, audit_destination::MAX_KEY)),
         ]
     };
     let mut bounds = vec![
@@ -77,16 +87,16 @@ fn audit_destinations() -> Vec<FieldBound> {
 fn sessions() -> Vec<FieldBound> {
     let categories: Vec<_> = telemetry::Category::ALL.iter().map(|category| category.as_str()).collect();
     vec![
-        ("CreateBrowser", "name", label()),
+        ("CreateBrowser", "name", label_in_path()),
         ("CreateBrowser", "timeout_seconds", range(session::MIN_TIMEOUT_SECONDS.into(), session::MAX_TIMEOUT_SECONDS)),
         ("CreateBrowser", "extensions", items_of(0, extension::MAX_LOADED_AT_ONCE, one_given())),
         ("CreateBrowser", "profile", one_given_or_null()),
-        ("CreateBrowser", "start_url", formed(ANY_URL, StartUrl::MAX_LENGTH)),
+        ("CreateBrowser", "start_url", start_url(false)),
         ("CreateBrowser", "tags", tags()),
-        ("UpdateBrowser", "name", formed(&format!("^$|{LABEL}"), name::MAX_LENGTH)),
+        ("UpdateBrowser", "name", json!({"pattern": format!("^$|{}", LabelName::PATTERN_IN_PATH)})),
         ("UpdateBrowser", "profile", one_given_or_null()),
         ("UpdateBrowser", "tags", tags()),
-        ("UpdateBrowser", "start_url", formed(&format!("^$|{ANY_URL}"), StartUrl::MAX_LENGTH)),
+        ("UpdateBrowser", "start_url", start_url(true)),
         ("CreateBrowser", "engine", engine()),
         ("BrowserPoolInput", "engine", engine()),
         ("CasementOptions", "engine", engine()),
@@ -94,10 +104,10 @@ fn sessions() -> Vec<FieldBound> {
         ("CreateBrowser", "region", region()),
         ("BrowserPoolInput", "memory", memory()),
         ("BrowserPoolInput", "region", region()),
-        ("BrowserNetworkInput", "allowed_hosts", destinations(1, network::MAX_ALLOWED_HOSTS)),
+        ("BrowserNetworkInput", "allowed_hosts", allowed_hosts()),
         ("BrowserNetworkInput", "private_hosts", private_hosts(network::MAX_PRIVATE_HOSTS)),
         ("BrowserNetworkInput", "proxy_routes", items(0, network::MAX_PROXY_ROUTES)),
-        ("BrowserNetworkUpdate", "allowed_hosts", destinations(1, network::MAX_ALLOWED_HOSTS)),
+        ("BrowserNetworkUpdate", "allowed_hosts", allowed_hosts()),
         ("BrowserNetworkUpdate", "expected_allowlist_revision", plain(name::MAX_LENGTH)),
         ("BrowserNetworkUpdate", "mutation_id", plain(name::MAX_LENGTH)),
         ("BrowserProxyRouteInput", "proxy", one_given()),
@@ -109,9 +119,9 @@ fn sessions() -> Vec<FieldBound> {
             "timeout_seconds",
             range(session::MIN_TIMEOUT_SECONDS.into(), session::MAX_TIMEOUT_SECONDS),
         ),
-        ("CasementOptions", "name", label()),
+        ("CasementOptions", "name", label_in_path()),
         ("CasementOptions", "extensions", items(0, extension::MAX_LOADED_AT_ONCE)),
-        ("CasementOptions", "start_url", formed(ANY_URL, StartUrl::MAX_LENGTH)),
+        ("CasementOptions", "start_url", start_url(false)),
         ("CasementOptions", "tags", tags()),
         ("ViewportInput", "width", side()),
         ("ViewportInput", "height", side()),
@@ -122,7 +132,7 @@ fn sessions() -> Vec<FieldBound> {
 
 fn pools() -> Vec<FieldBound> {
     vec![
-        ("BrowserPoolInput", "name", formed(SLUG_OR_EMPTY, name::MAX_LENGTH)),
+        ("BrowserPoolInput", "name", json!({"pattern": format!("^$|{}", SlugName::PATTERN)})),
         ("BrowserPoolInput", "size", range(1, pool::MAX_SIZE)),
         ("BrowserPoolInput", "fill_rate_per_minute", range(1, pool::MAX_FILL_RATE_PERCENT)),
         (
@@ -132,11 +142,11 @@ fn pools() -> Vec<FieldBound> {
         ),
         ("BrowserPoolInput", "profile", one_given_or_null()),
         ("BrowserPoolInput", "extensions", items_of(0, extension::MAX_LOADED_AT_ONCE, one_given())),
-        ("BrowserPoolInput", "start_url", formed(&format!("^$|{ANY_URL}"), StartUrl::MAX_LENGTH)),
-        ("AcquireBrowser", "name", label()),
+        ("BrowserPoolInput", "start_url", start_url(true)),
+        ("AcquireBrowser", "name", label_in_path()),
         ("AcquireBrowser", "acquire_timeout_seconds", range(0, pool::MAX_WAIT_SECONDS)),
         ("AcquireBrowser", "profile", one_given_or_null()),
-        ("AcquireBrowser", "start_url", formed(ANY_URL, StartUrl::MAX_LENGTH)),
+        ("AcquireBrowser", "start_url", start_url(false)),
         ("AcquireBrowser", "tags", tags()),
         ("ProfileInput", "name", slug()),
         ("UploadExtension", "name", slug()),
@@ -158,12 +168,12 @@ fn keys_and_projects() -> Vec<FieldBound> {
         ("ProjectChanges", "status", one_of(&["active", "archived"])),
         ("CreateOtlpDestination", "name", label_in_path()),
         ("CreateOtlpDestination", "description", json!({"maxLength": 1024})),
-        ("CreateOtlpDestination", "endpoint", json!({"pattern": HTTP_URL})),
+        ("CreateOtlpDestination", "endpoint", json!({"pattern": web_url::PATTERN})),
         ("CreateOtlpDestination", "headers", headers()),
         ("UpdateOtlpDestination", "name", label_in_path()),
         ("UpdateOtlpDestination", "description", json!({"maxLength": 1024})),
-        ("UpdateOtlpDestination", "endpoint", json!({"pattern": HTTP_URL})),
-        ("UpdateOtlpDestination", "headers", json!({"propertyNames": {"pattern": HEADER_NAME}})),
+        ("UpdateOtlpDestination", "endpoint", json!({"pattern": web_url::PATTERN})),
+        ("UpdateOtlpDestination", "headers", json!({"propertyNames": {"pattern": HEADER_NAME_PATTERN}})),
         ("ProjectLimitsChanges", "max_concurrent_invocations", range(0, project::MAX_LIMIT)),
         ("ProjectLimitsChanges", "max_concurrent_sessions", range(0, project::MAX_LIMIT)),
         ("ProjectLimitsChanges", "max_pooled_sessions", range(0, project::MAX_LIMIT)),
@@ -173,7 +183,7 @@ fn keys_and_projects() -> Vec<FieldBound> {
 
 fn logins() -> Vec<FieldBound> {
     let interval = || range(auth_connection::Settings::MIN_INTERVAL.into(), auth_connection::Settings::MAX_INTERVAL);
-    let domains = || items_of(0, auth_connection::MAX_DOMAINS, formed(ALLOWED_DOMAIN, 253));
+    let domains = || items_of(0, auth_connection::MAX_DOMAINS, json!({"pattern": HostPattern::PATTERN}));
     let values = || map(credential::MAX_VALUES, plain(credential::MAX_KEY), text(0, credential::MAX_VALUE));
     let submitted = || map(auth_connection::MAX_VALUES, json!({}), text(0, auth_connection::MAX_VALUE_BYTES));
     let algorithm = || one_of(&TotpAlgorithm::ALL.map(TotpAlgorithm::as_str));
@@ -182,23 +192,23 @@ fn logins() -> Vec<FieldBound> {
     let ttl = || range(0, credential_provider::MAX_TTL_SECONDS);
     let projects = || items(0, CredentialProvider::MAX_PROJECTS);
     vec![
-        ("CreateAuthConnection", "domain", formed(HOST_NAME, 253)),
+        ("CreateAuthConnection", "domain", json!({"pattern": credential::DOMAIN_PATTERN})),
         ("CreateAuthConnection", "profile_name", slug()),
         ("CreateAuthConnection", "allowed_domains", domains()),
         ("CreateAuthConnection", "health_check_interval", interval()),
-        ("CreateAuthConnection", "login_url", formed(&format!("^$|{HTTP_URL}"), auth_connection::MAX_URL)),
+        ("CreateAuthConnection", "login_url", json!({"pattern": web_url::PATTERN_OR_NONE})),
         ("UpdateAuthConnection", "allowed_domains", domains()),
         ("UpdateAuthConnection", "health_check_interval", interval()),
-        ("UpdateAuthConnection", "login_url", formed(&format!("^$|{HTTP_URL}"), auth_connection::MAX_URL)),
+        ("UpdateAuthConnection", "login_url", json!({"pattern": web_url::PATTERN_OR_NONE})),
         ("AuthCredentialReference", "name", text(1, auth_connection::MAX_TEXT)),
         ("AuthCredentialReference", "path", text(1, auth_connection::MAX_TEXT)),
         ("AuthCredentialReference", "provider", text(1, auth_connection::MAX_TEXT)),
         ("SubmitAuthConnection", "field_values", submitted()),
         ("SubmitAuthConnection", "fields", submitted()),
         ("CreateCredential", "name", label_in_path()),
-        ("CreateCredential", "domain", formed(HOST_NAME, 253)),
-        ("CreateCredential", "sso_provider", formed(PLAIN, credential::MAX_PROVIDER)),
-        ("CreateCredential", "totp_secret", formed(&format!("^$|{BASE32}"), credential::MAX_TOTP_SECRET)),
+        ("CreateCredential", "domain", json!({"pattern": credential::DOMAIN_PATTERN})),
+        ("CreateCredential", "sso_provider", json!({"pattern": credential::PROVIDER_PATTERN})),
+        ("CreateCredential", "totp_secret", formed(credential::TOTP_PATTERN, credential::MAX_TOTP_SECRET)),
         ("CreateCredential", "values", values()),
         ("CreateCredential", "totp_algorithm", algorithm()),
         ("CreateCredential", "totp_digits", digits()),
@@ -207,19 +217,19 @@ fn logins() -> Vec<FieldBound> {
         ("UpdateCredential", "totp_digits", digits()),
         ("UpdateCredential", "totp_period", period()),
         ("UpdateCredential", "name", label_in_path()),
-        ("UpdateCredential", "sso_provider", formed(PLAIN, credential::MAX_PROVIDER)),
-        ("UpdateCredential", "totp_secret", formed(&format!("^$|{BASE32}"), credential::MAX_TOTP_SECRET)),
+        ("UpdateCredential", "sso_provider", json!({"pattern": credential::PROVIDER_PATTERN})),
+        ("UpdateCredential", "totp_secret", formed(credential::TOTP_PATTERN, credential::MAX_TOTP_SECRET)),
         ("UpdateCredential", "values", values()),
         ("UpdateCredential", "remove_value_keys", items_of(0, credential::MAX_VALUES, text(1, credential::MAX_KEY))),
-        ("CreateCredentialProvider", "name", label_in_path()),
+        ("CreateCredentialProvider", "name", label()),
         ("CreateCredentialProvider", "provider_type", one_of(&["passwordmanager", "onepassword", "keepass"])),
         ("CreateCredentialProvider", "token", text(1, credential_provider::MAX_TOKEN)),
-        ("CreateCredentialProvider", "server_url", formed(HTTP_URL, credential_provider::MAX_URL)),
+        ("CreateCredentialProvider", "server_url", formed(web_url::PATTERN, credential_provider::MAX_URL)),
         ("CreateCredentialProvider", "cache_ttl_seconds", ttl()),
         ("CreateCredentialProvider", "project_ids", projects()),
-        ("UpdateCredentialProvider", "name", label_in_path()),
+        ("UpdateCredentialProvider", "name", label()),
         ("UpdateCredentialProvider", "token", text(1, credential_provider::MAX_TOKEN)),
-        ("UpdateCredentialProvider", "server_url", formed(HTTP_URL, credential_provider::MAX_URL)),
+        ("UpdateCredentialProvider", "server_url", formed(web_url::PATTERN, credential_provider::MAX_URL)),
         ("UpdateCredentialProvider", "cache_ttl_seconds", ttl()),
         ("UpdateCredentialProvider", "priority", range(0, CredentialProvider::LAST_PRIORITY)),
         ("UpdateCredentialProvider", "project_ids", projects()),
@@ -235,43 +245,39 @@ fn apps() -> Vec<FieldBound> {
         ("CreateInvocation", "action_name", name()),
         ("CreateInvocation", "version", name()),
         ("CreateInvocation", "payload", json_text()),
-        (
-            "CreateInvocation",
-            "async_timeout_seconds",
-            range(invocation::MIN_TIMEOUT_SECONDS.into(), invocation::MAX_TIMEOUT_SECONDS),
-        ),
         ("UpdateInvocation", "status", one_of(&["succeeded", "failed"])),
         ("UpdateInvocation", "output", json_text()),
-        ("DeploymentForm", "region", json!({"pattern": r"^[a-z0-9-]+\.[a-z0-9_-]+$"})),
+        ("DeploymentForm", "region", json!({"pattern": deployment::REGION_PATTERN})),
         ("DeploymentForm", "version", plain(deployment::MAX_VERSION)),
-        ("DeploymentForm", "entrypoint_rel_path", formed(PACKAGE_PATH, deployment::MAX_ENTRYPOINT)),
+        ("DeploymentForm", "entrypoint_rel_path", formed(Entrypoint::PATTERN, deployment::MAX_ENTRYPOINT)),
         (
             "DeploymentForm",
             "env_vars",
             map(
                 deployment::MAX_VARIABLES,
-                json!({"pattern": "^[A-Za-z_][A-Za-z0-9_]{0,127}$"}),
+                json!({"pattern": deployment::VARIABLE_PATTERN}),
                 formed(NO_NUL, deployment::MAX_VALUE),
             ),
         ),
         ("GitSource", "type", one_of(&["github"])),
-        ("GitSource", "url", formed(HTTP_URL, deployment::MAX_URL)),
+        ("GitSource", "url", formed(web_url::PATTERN, deployment::MAX_URL)),
         ("GitSource", "ref", text(1, deployment::MAX_REF)),
-        ("GitSource", "entrypoint", formed(PACKAGE_PATH, deployment::MAX_ENTRYPOINT)),
+        ("GitSource", "entrypoint", formed(Entrypoint::PATTERN, deployment::MAX_ENTRYPOINT)),
         ("GitAuth", "method", one_of(&["github_token"])),
-        ("GitAuth", "token", json!({"pattern": "^[!-~]+$", "minLength": 1, "maxLength": deployment::MAX_TOKEN})),
+        ("GitAuth", "token", formed(deployment::TOKEN_PATTERN, deployment::MAX_TOKEN)),
     ]
 }
 
 fn inside() -> Vec<FieldBound> {
-    let command = || json!({"pattern": NO_NUL, "minLength": 1, "maxLength": process::MAX_WORD});
-    let arguments = || items_of(0, process::MAX_ARGS, formed(NO_NUL, process::MAX_WORD));
+    // The kernel's limits include the terminating NUL.
+    let command = || json!({"pattern": NO_NUL, "minLength": 1, "maxLength": process::MAX_WORD - 1});
+    let arguments = || items_of(0, process::MAX_ARGS, formed(NO_NUL, process::MAX_WORD - 1));
     let environment = || json!({"maxProperties": process::MAX_ENV});
     let seconds = || range(1, process::MAX_SECONDS);
     let side = || range(1, process::MAX_SIDE);
     let as_user = || one_of(&["casement"]);
-    let cwd = || formed(ABSOLUTE_PATH, process::MAX_PATH);
-    let mode = || formed(OCTAL_MODE, 4);
+    let cwd = || formed(AbsolutePath::PATTERN, process::MAX_PATH - 1);
+    let mode = || json!({"pattern": FileMode::PATTERN});
     vec![
         ("ExecuteProcess", "command", command()),
         ("ExecuteProcess", "args", arguments()),
@@ -292,19 +298,19 @@ fn inside() -> Vec<FieldBound> {
         ("ResizeProcess", "cols", side()),
         ("ResizeProcess", "rows", side()),
         ("KillProcess", "signal", one_of(&["TERM", "KILL", "INT", "HUP"])),
-        ("WriteProcessStdin", "data_b64", formed(BASE64, process::MAX_STDIN.div_ceil(3) * 4)),
+        ("WriteProcessStdin", "data_b64", formed(BASE64_PATTERN, process::MAX_STDIN.div_ceil(3) * 4)),
         ("ExecuteScript", "code", text(1, script::MAX_CODE)),
         ("ExecuteScript", "timeout_sec", range(1, script::MAX_TIMEOUT_SECONDS)),
-        ("ExecuteScript", "executor", formed(r"^(?!\.{1,2}$)[A-Za-z0-9._-]+$", script::ExecutorName::MAX_LENGTH)),
+        ("ExecuteScript", "executor", formed(script::ExecutorName::PATTERN, script::ExecutorName::MAX_LENGTH)),
         ("EvaluateCode", "code", text(0, script::MAX_CODE)),
         ("EvaluateCode", "timeout_sec", range(1, script::MAX_TIMEOUT_SECONDS)),
         ("InvokeTool", "tool_ref", text(1, NewToolCall::MAX_REFERENCE)),
         ("InvokeTool", "timeout_sec", range(1, NewToolCall::MAX_TIMEOUT_SECONDS)),
-        ("AddCustomTools", "namespace", formed("^[A-Za-z0-9_.-]+$", NewCustomTools::MAX_NAMESPACE)),
+        ("AddCustomTools", "namespace", formed(NewCustomTools::NAMESPACE_PATTERN, NewCustomTools::MAX_NAMESPACE)),
         ("AddCustomTools", "source", text(1, NewCustomTools::MAX_SOURCE)),
         ("StartReplay", "framerate", range(1, NewReplay::MAX_FRAMERATE)),
         ("StartReplay", "max_duration_in_seconds", range(1, NewReplay::MAX_DURATION_SECONDS)),
-        ("CurlBrowser", "url", formed(HTTP_URL, curl::MAX_URL)),
+        ("CurlBrowser", "url", formed(web_url::PATTERN, curl::MAX_URL)),
         ("CurlBrowser", "method", one_of(&curl::METHODS)),
         ("CurlBrowser", "headers", json!({"maxProperties": curl::MAX_HEADERS})),
         ("CurlBrowser", "timeout_ms", range(1, curl::MAX_TIMEOUT_MS)),
@@ -370,17 +376,18 @@ fn proxies() -> Vec<FieldBound> {
         ("CreateProxy", "type", one_of(&kinds)),
         ("CreateProxy", "name", label()),
         ("CreateProxy", "protocol", one_of(&["http", "https", "socks5"])),
-        ("CreateProxy", "bypass_hosts", items_of(0, proxy::MAX_BYPASS_HOSTS, json!({"pattern": BYPASS_HOST}))),
-        ("CreateProxyConfig", "host", text(1, 253)),
+        ("CreateProxy", "bypass_hosts", items_of(0, proxy::MAX_BYPASS_HOSTS, json!({"pattern": BypassHost::PATTERN}))),
+        ("CreateProxyConfig", "host", json!({"pattern": proxy::HOST_PATTERN})),
         ("CreateProxyConfig", "port", range(1, u16::MAX.into())),
         ("CreateProxyConfig", "username", credential()),
         ("CreateProxyConfig", "password", credential()),
-        ("CreateProxyConfig", "country", json!({"pattern": "^[A-Za-z]{2}$"})),
-        ("CreateProxyConfig", "state", json!({"pattern": "^[A-Za-z]{2}$"})),
-        ("CreateProxyConfig", "zip", json!({"pattern": "^[0-9]{5}$"})),
-        ("CreateProxyConfig", "asn", json!({"pattern": "^AS[0-9]{1,10}$"})),
+        ("CreateProxyConfig", "country", json!({"pattern": proxy::TWO_LETTERS_PATTERN})),
+        ("CreateProxyConfig", "state", json!({"pattern": proxy::TWO_LETTERS_PATTERN})),
+        ("CreateProxyConfig", "city", json!({"pattern": proxy::CITY_PATTERN})),
+        ("CreateProxyConfig", "zip", json!({"pattern": proxy::ZIP_PATTERN})),
+        ("CreateProxyConfig", "asn", json!({"pattern": proxy::ASN_PATTERN})),
         ("CreateProxyConfig", "os", one_of(&["windows", "macos", "android"])),
-        ("CheckProxy", "url", json!({"pattern": HTTP_URL})),
+        ("CheckProxy", "url", json!({"pattern": web_url::PATTERN})),
         ("ProxyChanges", "name", label()),
     ]
 }

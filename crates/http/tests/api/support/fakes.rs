@@ -1,6 +1,12 @@
 //! Fake ports that need no expectations.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI32, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -156,11 +162,14 @@ impl PoolStatusSource for FixedPoolStatus {
 pub(super) struct FixedHealth {
     pub(super) failure: Option<String>,
     pub(super) degraded: Option<&'static str>,
+    /// The id of the thread that was asked last: the server's worker.
+    pub(super) worker: Arc<AtomicI32>,
 }
 
 #[async_trait]
 impl Health for FixedHealth {
     async fn ready(&self) -> Result<Readiness, String> {
+        self.worker.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
         let readiness = self.degraded.map_or(Readiness::Whole, Readiness::Degraded);
         self.failure.clone().map_or(Ok(readiness), Err)
     }

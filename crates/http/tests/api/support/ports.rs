@@ -1,6 +1,10 @@
 //! The mocked ports, and the services that use them.
 
-use std::{mem::take, sync::Arc, time::Duration};
+use std::{
+    mem::take,
+    sync::{Arc, atomic::AtomicI32},
+    time::Duration,
+};
 
 use casement_domain::node::NoPeers;
 use casement_domain::{
@@ -113,6 +117,8 @@ pub(in crate::api) struct Ports {
     pub(in crate::api) projects: Option<MockProjectRepository>,
     pub(in crate::api) not_ready: Option<String>,
     pub(in crate::api) degraded: Option<&'static str>,
+    /// Gets the id of the server's worker thread when its readiness is read.
+    pub(in crate::api) worker: Arc<AtomicI32>,
     pub(in crate::api) public_url: Option<String>,
     pub(in crate::api) session_connector: Option<Arc<dyn SessionConnector>>,
     pub(in crate::api) directory: MockApiKeyDirectory,
@@ -467,7 +473,7 @@ impl Ports {
             session_connector: self.session_connector.unwrap_or_else(|| Arc::new(FailingConnector)),
             connections,
             tracing: None,
-            health: Arc::new(FixedHealth { failure: self.not_ready, degraded: self.degraded }),
+            health: Arc::new(FixedHealth { failure: self.not_ready, degraded: self.degraded, worker: self.worker }),
             pool_status: Arc::new(FixedPoolStatus),
             disk: Arc::new(UnlimitedDisk),
             metrics: Arc::new(|| "casement_up 1\n".to_owned()),
