@@ -7,14 +7,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use casement_domain::Clock as _;
 use casement_domain::audit::AuditRepository;
+use casement_domain::node::Node;
 use casement_telemetry::audit::BatchedAuditTrail;
 use tokio_util::sync::CancellationToken;
 
 use super::Job;
 use crate::system::System;
-
-/// The interval of the marks, of which one within 30 s must succeed.
-const COMPLETENESS_INTERVAL: Duration = Duration::from_secs(12);
 
 /// Creates partitions ahead of time and drops records that are too old.
 pub(crate) struct AuditRetention {
@@ -51,7 +49,7 @@ impl Job for AuditCompleteness {
     }
 
     fn interval(&self) -> Duration {
-        COMPLETENESS_INTERVAL
+        Node::HEARTBEAT.unsigned_abs()
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
