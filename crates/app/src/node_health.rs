@@ -34,7 +34,10 @@ impl Health for NodeHealth {
             return Ok(Readiness::Draining);
         }
         self.own.answers().map_err(|away| away.to_string())?;
-        self.database.check_writable().await.map_err(|error| format!("the database does not accept changes: {error}"))?;
+        self.database
+            .check_writable()
+            .await
+            .map_err(|error| format!("the database does not accept changes: {error}"))?;
         if self.disk.database_is_full() {
             return Err("the disk of the database is full".to_owned());
         }

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::cdp::Cdp;
 use super::fake_egress::{REFUSAL, SITE};
-use super::support::{Fixture, hand_out, launch, new_id, png_size, processes, sized};
+use super::support::{Fixture, chromium, hand_out, launch, new_id, png_size, processes, sized};
 
 /// The properties by which a page may detect automation.
 const AUTOMATION_SIGNS: &str = "(async () => JSON.stringify({
@@ -230,4 +230,20 @@ async fn hand_out_while_stopped(
         assert!(sent(pid, Signal::CONT), "{pid} of {word} is gone");
     }
     Ok(answer)
+}
+
+/// Loopback does not count as a network for Chromium.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_finds_itself_online_in_a_network_that_leads_nowhere() -> anyhow::Result<()> {
+    let fixture = Fixture::new().await?;
+    let id = fixture.start(sized(800, 600)).await?;
+    let mut page = Cdp::attach(&fixture.engine, id).await?;
+    assert_eq!(page.open(SITE).await?, None);
+    page.until_is("[navigator.onLine, navigator.connection.rtt > 0]", &json!([true, true])).await?;
+    let pid = chromium(&fixture.engine, id).await?;
+    let routes = std::fs::read_to_string(format!("/proc/{pid}/net/route"))?;
+    assert_eq!(routes.lines().count(), 1, "no route, only the heading: {routes}");
+    fixture.engine.end(id).await?;
+    assert_eq!(fixture.remains(id), Vec::<String>::new());
+    Ok(())
 }
