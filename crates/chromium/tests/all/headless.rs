@@ -247,3 +247,22 @@ async fn a_page_finds_itself_online_in_a_network_that_leads_nowhere() -> anyhow:
     assert_eq!(fixture.remains(id), Vec::<String>::new());
     Ok(())
 }
+
+/// All connections of a browser go to one proxy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_answers_of_250_hosts_leave_room_for_further_requests() -> anyhow::Result<()> {
+    let fixture = Fixture::new().await?;
+    let id = fixture.start(Shape { headless: true, ..sized(800, 600) }).await?;
+    let mut page = Cdp::attach(&fixture.engine, id).await?;
+    assert_eq!(page.open(SITE).await?, None);
+    let open = "window.open_streams = 0; window.streams = Array.from({ length: 250 }, (_, host) => {
+        const stream = new EventSource(`http://stream${host}.test/`);
+        stream.addEventListener('message', () => window.open_streams++, { once: true });
+        return stream;
+    }).length";
+    assert_eq!(page.evaluate(open).await?, json!(250));
+    page.until_is("window.open_streams", &json!(250)).await?;
+    let further = "Promise.all([1, 2, 3, 4].map(n => fetch(`/frame?${n}`).then(answer => answer.status)))";
+    assert_eq!(page.evaluate(further).await?, json!([200, 200, 200, 200]));
+    Ok(fixture.engine.end(id).await?)
+}
