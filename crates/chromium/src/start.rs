@@ -206,6 +206,9 @@ impl Engine {
             _ => printable(&status.browser_version),
         };
         let running = Running::new(id, sandbox, agent, status.browser_ws_path, memory_bytes, remote)?;
+        if !plan.is_remote {
+            self.read_protocol(&running, &version).await;
+        }
         Ok((running, Started { version, stages }))
     }
 
