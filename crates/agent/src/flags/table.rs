@@ -48,6 +48,7 @@ pub(super) struct Switch {
     pub(super) text: &'static str,
     pub(super) kinds: &'static [Kind],
     pub(super) when: When,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the page is printed from it"))]
     pub(super) reason: &'static str,
 }
 
