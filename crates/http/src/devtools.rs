@@ -94,16 +94,16 @@ pub(crate) async fn new(request: Request<ActiveSession>) -> Answer {
 
 /// `GET /vm/{session_id}/json/activate/{target_id}`: brings a page to the front.
 pub(crate) async fn activate(request: Request<ActiveSession>) -> Answer {
-    tell(&request, "activate", "Target activated").await
+    send_command(&request, "activate", "Target activated").await
 }
 
 /// `GET /vm/{session_id}/json/close/{target_id}`: closes a page.
 pub(crate) async fn close(request: Request<ActiveSession>) -> Answer {
-    tell(&request, "close", "Target is closing").await
+    send_command(&request, "close", "Target is closing").await
 }
 
 /// Sends a command about a target. The response is a text, as from Chromium.
-async fn tell(request: &Request<ActiveSession>, command: &str, done: &'static str) -> Answer {
+async fn send_command(request: &Request<ActiveSession>, command: &str, done: &'static str) -> Answer {
     let browser = local(request, &format!("json/{command}"))?;
     let target = request.path("target_id")?;
     if !is_target(&target) {
