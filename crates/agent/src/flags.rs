@@ -4,58 +4,18 @@ use std::path::{Path, PathBuf};
 
 use casement_agent_protocol::{AgentConfig, Location, Viewport};
 
+use table::{FEATURES_OFF, FEATURES_ON, Kind, SWITCHES, When};
+
+#[cfg(test)]
+mod page;
+mod table;
+
 /// The height that a browser window adds above the page, in pixels: the tab strip and the toolbar of a window without a
 /// window manager. This is only an estimate; the page is measured once it answers.
 pub(crate) const WINDOW_FRAME: u32 = 87;
 
-/// The features of the browser that start renderers and requests of their own, which no automated session needs.
-/// Without them a browser starts a quarter faster, uses less than half the CPU time and 45 to 70 MiB less memory.
-const FEATURES_OFF: &str = "SpareRendererForSitePerProcess,WebUIOmniboxPopup,WebUIOmniboxAimPopup,WebUIToolbar,InitialWebUI,\
-     WebUIPreload,PreloadTopChromeWebUI,OptimizationHints,MediaRouter,Translate,NetworkTimeServiceQuerying,\
-     AutofillServerCommunication";
-
 /// The locale of a browser for which none is set.
 const DEFAULT_LOCALE: &str = "en-US";
-
-/// The features that are switched on, unless the session shall look like a person's browser, which does not have them:
-/// pages offer tools to agents.
-const FEATURES_ON: &str = "WebMCP";
-
-/// The switches of every session.
-const COMMON: &[&str] = &[
-    "--no-first-run",
-    "--no-default-browser-check",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-component-extensions-with-background-pages",
-    "--disable-default-apps",
-    "--disable-domain-reliability",
-    "--disable-gpu",
-    "--disable-breakpad",
-    "--disable-crash-reporter",
-    "--disable-search-engine-choice-screen",
-    "--disable-sync",
-    "--metrics-recording-only",
-    "--no-pings",
-    // Input that arrives between a navigation and the first frame of its page is otherwise dropped without an error.
-    "--allow-pre-commit-input",
-    // The `localStorage` of pages is written after one second instead of after five or more.
-    "--enable-aggressive-domstorage-flushing",
-    // Two services send requests at every start and cannot be disabled: the accounts of Google's pages, and the
-    // download of browser components on demand. Their URLs have a port that Chromium refuses to open, so that nothing
-    // is sent. The shorter switch for the first would show a warning in the window.
-    r#"--gaia-config-contents={"urls":{"gaia_url":{"url":"http://127.0.0.1:1"}}}"#,
-    "--component-updater=url-source=http://127.0.0.1:1/",
-    "--password-store=basic",
-    "--use-mock-keychain",
-    "--hide-crash-restore-bubble",
-    // All traffic goes through the proxy: no QUIC and no WebRTC datagrams bypass it.
-    "--disable-quic",
-    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
-    // By default Chromium bypasses a proxy for loopback, and a page could then open the debugging port.
-    "--proxy-bypass-list=<-loopback>",
-    "--remote-debugging-address=127.0.0.1",
-];
 
 /// The switches that a caller cannot add: the isolation depends on their absence or on the value given here.
 const RESERVED: &[&str] = &[
@@ -108,57 +68,59 @@ pub(crate) struct Plan<'a> {
 
 /// Returns the arguments of Chromium, without the name of the program.
 pub(crate) fn chromium_args(config: &AgentConfig, plan: &Plan<'_>) -> Vec<String> {
-    let mut args: Vec<String> = COMMON.iter().map(|flag| (*flag).to_owned()).collect();
-    if plan.extensions.is_empty() {
-        args.push(format!("--disable-features={FEATURES_OFF}"));
-        args.push("--disable-extensions".to_owned());
-    } else {
-        // Chrome disables `--load-extension` by this feature.
-        args.push(format!("--disable-features={FEATURES_OFF},DisableLoadExtensionCommandLineSwitch"));
-        let paths: Vec<String> = plan.extensions.iter().map(|path| path.display().to_string()).collect();
-        args.push(format!("--load-extension={}", paths.join(",")));
-        // A refused extension would block the start with a dialog.
-        args.push("--noerrdialogs".to_owned());
+    let kind = Kind::new(config.headless, config.stealth);
+    let applies = |when: When| match when {
+        When::Always => true,
+        When::WithExtensions => !plan.extensions.is_empty(),
+        When::WithoutExtensions => plan.extensions.is_empty(),
+        When::Restored => plan.restore,
+        When::Kiosk => config.kiosk_mode,
+    };
+    let mut args: Vec<String> = Vec::new();
+    for switch in SWITCHES.iter().filter(|switch| switch.is_given(kind) && applies(switch.when)) {
+        args.push(value_of(switch.text, config, plan));
     }
-    if !config.stealth {
-        args.push(format!("--enable-features={FEATURES_ON}"));
-    }
-    if plan.restore {
-        // Restores pages, their histories and session cookies.
-        args.push("--restore-last-session".to_owned());
-    }
-    args.push(format!("--proxy-server=http://127.0.0.1:{}", config.forwarder_port));
-    args.push(format!("--remote-debugging-port={}", config.debugging_port));
-    args.push(format!("--user-data-dir={}", config.profile.display()));
-    let (width, height) = (plan.viewport.width, plan.viewport.height);
-    if config.headless {
-        let outer = height.saturating_add(WINDOW_FRAME);
-        args.push(format!("--window-size={width},{outer}"));
-        args.push("--window-position=0,0".to_owned());
-        if config.stealth {
-            // The headless mode is visible in the user agent, and an overridden user agent leaves half of the client
-            // hints empty. The same browser on a display that draws nowhere reports the same values as any other
-            // browser, in every kind of script.
-            args.push("--ozone-platform=headless".to_owned());
-            args.push(format!("--ozone-override-screen-size={width},{height}"));
-        } else {
-            args.push("--headless=new".to_owned());
-            args.push(format!("--screen-info={{{width}x{height}}}"));
-        }
-    } else {
-        args.push("--ozone-platform=x11".to_owned());
-        args.push("--window-position=0,0".to_owned());
-        args.push(format!("--window-size={width},{height}"));
-        if config.kiosk_mode {
-            args.push("--kiosk".to_owned());
+    for (name, features) in [("--disable-features", FEATURES_OFF), ("--enable-features", FEATURES_ON)] {
+        let given = features.iter().filter(|feature| feature.is_given(kind) && applies(feature.when));
+        let names: Vec<&str> = given.map(|feature| feature.text).collect();
+        if !names.is_empty() {
+            args.push(format!("{name}={}", names.join(",")));
         }
     }
-    // Chromium stores the languages in its profile, so the default is given too.
-    let locale = plan.location.locale.as_deref().unwrap_or(DEFAULT_LOCALE);
-    args.push(format!("--accept-lang={}", accept_languages(locale)));
     args.extend(config.extra_chromium_args.iter().cloned());
     args.push(plan.first_page.unwrap_or("about:blank").to_owned());
     args
+}
+
+/// Returns a switch of the table with the values of this start in place of its placeholders.
+fn value_of(text: &str, config: &AgentConfig, plan: &Plan<'_>) -> String {
+    let (width, height) = (plan.viewport.width, plan.viewport.height);
+    // Chromium stores the languages in its profile, so the default is given too.
+    let locale = plan.location.locale.as_deref().unwrap_or(DEFAULT_LOCALE);
+    let value = |placeholder: &str| match placeholder {
+        "WIDTH" => Some(width.to_string()),
+        "HEIGHT" => Some(height.to_string()),
+        "OUTER_HEIGHT" => Some(height.saturating_add(WINDOW_FRAME).to_string()),
+        "FORWARDER_PORT" => Some(config.forwarder_port.to_string()),
+        "DEBUGGING_PORT" => Some(config.debugging_port.to_string()),
+        "PROFILE" => Some(config.profile.display().to_string()),
+        "LANGUAGES" => Some(accept_languages(locale)),
+        "EXTENSIONS" => {
+            let paths: Vec<String> = plan.extensions.iter().map(|path| path.display().to_string()).collect();
+            Some(paths.join(","))
+        }
+        _ => None,
+    };
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some((before, (placeholder, after))) =
+        rest.split_once('<').and_then(|(before, from)| Some((before, from.split_once('>')?)))
+    {
+        filled.push_str(before);
+        filled.push_str(&value(placeholder).unwrap_or_else(|| format!("<{placeholder}>")));
+        rest = after;
+    }
+    filled + rest
 }
 
 /// Returns the environment of Chromium for a location. The language of Chromium's interface is the locale of its pages

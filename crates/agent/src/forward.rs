@@ -13,8 +13,11 @@ use tokio::sync::Semaphore;
 
 use crate::egress::{Exchange, FailedTunnels};
 
-/// The maximum number of open connections. Chromium opens fewer than 256 to one proxy unless a policy raises the limit.
-const MAX_CONNECTIONS: usize = 512;
+/// The maximum number of open connections. Chromium opens at most 512 to its proxy, and 256 more for WebSockets.
+const MAX_CONNECTIONS: usize = 768;
+/// The number of open connections from which Chromium may let further requests wait: its limit is a random number
+/// between this one and twice as many.
+const MANY_CONNECTIONS: usize = 256;
 
 /// Opens the forwarder's port. Called before Chromium starts, so that no other process in the sandbox can take the
 /// port.
@@ -30,10 +33,17 @@ pub(crate) async fn bind(port: u16) -> io::Result<TcpListener> {
 pub(crate) async fn serve(listener: TcpListener, egress: PathBuf, failed: Arc<FailedTunnels>) {
     let egress = Arc::new(egress);
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut is_reported = false;
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((inside, _)) => {
+                let open = MAX_CONNECTIONS - places.available_permits();
+                if open >= MANY_CONNECTIONS && !is_reported {
+                    tracing::warn!(open, "pages hold many connections open: further requests may wait in the browser");
+                }
+                // Reported again after there were few.
+                is_reported = open >= MANY_CONNECTIONS || (is_reported && open > MANY_CONNECTIONS / 2);
                 let (egress, failed) = (Arc::clone(&egress), Arc::clone(&failed));
                 tokio::spawn(async move {
                     copy(inside, &egress, failed).await;

@@ -40,6 +40,10 @@ const MIN_OPEN_FILES: u64 = 8192;
 const SCRIPT_RUNNER_REMEDY: &str = "cargo xtask up installs it in target/runner; elsewhere, copy that folder to ../lib/casement/runner \
     beside the program, readable for all, or give --script-runner";
 
+/// What is said of a kernel in whose sandboxes `navigator.onLine` is false.
+const NO_DEVICE: &str =
+    "; pages find themselves offline, because this kernel makes no network devices in sandboxes (modprobe veth)";
+
 /// Runs the command; fails if a requirement is missing.
 pub(crate) async fn run(settings: DoctorSettings) -> anyhow::Result<()> {
     let findings = run_checks(&settings).await?;
@@ -171,8 +175,9 @@ async fn browser(engine: &Engine) -> Result<String, String> {
         let started = engine.start(&launch).await?;
         let took = began.elapsed();
         check(webdriver(engine, launch.id)).await?;
+        let online = if has_device(engine, launch.id).await? { "" } else { NO_DEVICE };
         Ok::<_, anyhow::Error>(format!(
-            "{} answered after {} ms, over WebDriver too",
+            "{} answered after {} ms, over WebDriver too{online}",
             started.version,
             took.as_millis()
         ))
@@ -185,6 +190,14 @@ async fn browser(engine: &Engine) -> Result<String, String> {
     let ended = engine.end(launch.id).await.map_err(|error| error.to_string());
     let summary = driven?.map_err(|error| error.to_string())?;
     ended.map(|()| summary)
+}
+
+/// Returns true if the network of a browser has a device beside loopback.
+async fn has_device(engine: &Engine, id: BrowserId) -> anyhow::Result<bool> {
+    let pids = engine.sandbox_pids(id).await?;
+    let devices = pids.iter().filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/net/dev")).ok());
+    // Two lines of headings and one for each device.
+    Ok(devices.map(|table| table.lines().count()).max().is_none_or(|lines| lines > 3))
 }
 
 /// Opens streams to the chromedriver of the browser.

@@ -220,10 +220,10 @@ pub(crate) enum Command {
     /// The first program in the sandbox of a deployed app
     #[command(hide = true)]
     Inside,
-    /// Prepares the network of the sandbox of a deployed app
+    /// Prepares the network of a sandbox
     #[command(hide = true)]
     Network {
-        /// The address of the sandbox, and the command that creates it
+        /// What the network has in addition, and the command that creates the sandbox
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<std::ffi::OsString>,
     },

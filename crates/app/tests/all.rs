@@ -19,6 +19,7 @@ mod all {
     mod bad_database;
     mod blobs;
     mod browser_crashes;
+    mod capabilities;
     mod clocks;
     mod command_line;
     mod computer;

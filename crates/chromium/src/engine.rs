@@ -21,6 +21,7 @@ use crate::egress::EgressPort;
 use crate::events::{EngineEvent, EventListeners};
 use crate::fault::{EngineSetupError, failed};
 use crate::locales::LocaleFolder;
+use crate::protocol::Protocol;
 use crate::remote::RemotePort;
 use crate::running::{BrowserSlot, DIAL_SOCKET, Running};
 
@@ -43,6 +44,8 @@ pub(crate) struct Inner {
     /// Locked for reading while a sandbox is being created, and for writing by a sweep.
     pub(crate) start_lock: RwLock<()>,
     slots: Mutex<HashMap<BrowserId, BrowserSlot>>,
+    /// The description of the DevTools protocol, once a browser has started.
+    pub(crate) protocol: Mutex<Option<Protocol>>,
     /// Browsers whose end failed and is to be retried.
     pub(crate) end_failed: Mutex<HashSet<BrowserId>>,
     /// True after [`Engine::refuse_starts`]. Changed while `slots` is locked.
@@ -82,7 +85,7 @@ impl Engine {
         let locales = LocaleFolder::prepare(&config.chromium, &data_dir);
         let locales = locales.inspect_err(|error| tracing::warn!(%error, "sessions have the default locale only")).ok();
         let (listeners, remote, extensions, profiles, start_lock, slots, end_failed) = Default::default();
-        let (refuses_starts, detached) = Default::default();
+        let (refuses_starts, detached, protocol) = Default::default();
         Ok(Self(Arc::new(Inner {
             config,
             host,
@@ -95,6 +98,7 @@ impl Engine {
             profiles,
             start_lock,
             slots,
+            protocol,
             end_failed,
             refuses_starts,
             detached,

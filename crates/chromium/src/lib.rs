@@ -16,6 +16,7 @@ mod locales;
 mod operations;
 mod port;
 mod profile_states;
+mod protocol;
 mod relocation;
 mod remote;
 mod restart;

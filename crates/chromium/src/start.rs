@@ -13,7 +13,8 @@ use casement_agent_protocol::{AgentConfig, CONFIG_PATH, REMOTE_PATH, State, Stat
 use casement_domain::browser::{BrowserPolicy, EngineError, EngineFault, Launch, Shape, Started};
 use casement_domain::ids::BrowserId;
 use casement_sandbox::{
-    File, MemoryLimit, Sandbox, Spec, egress_directory, listen_beside_egress, listen_for_egress, random_hex,
+    File, MemoryLimit, Network, NetworkSetup, Sandbox, Spec, egress_directory, listen_beside_egress, listen_for_egress,
+    random_hex,
 };
 use serde::{Deserialize, Serialize};
 
@@ -205,6 +206,9 @@ impl Engine {
             _ => printable(&status.browser_version),
         };
         let running = Running::new(id, sandbox, agent, status.browser_ws_path, memory_bytes, remote)?;
+        if !plan.is_remote {
+            self.read_protocol(&running, &version).await;
+        }
         Ok((running, Started { version, stages }))
     }
 
@@ -247,7 +251,9 @@ impl Engine {
             files,
             sockets: 2,
             listeners: Vec::new(),
-            network: None,
+            // Chromium does not count loopback as a network: without a device pages find themselves offline.
+            network: (!plan.is_remote)
+                .then(|| Network { args: vec!["network".to_owned()], setup: NetworkSetup::Device }),
             read_only: if plan.is_remote { Vec::new() } else { config.read_only() },
             read_only_at,
             memory_bytes: self.memory_bytes(plan),

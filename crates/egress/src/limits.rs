@@ -32,9 +32,9 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // Chromium holds up to 256 idle connections to its proxy, at least one for each host and port, and 256 more
-            // for WebSockets. With a lower limit the idle connections would block new ones.
-            connections: 512,
+            // Chromium holds up to 512 connections to its proxy, at least one for each host and port, and 256 more for
+            // WebSockets: twice its own limits, which it varies. With a lower limit idle connections would block new ones.
+            connections: 768,
             lookups: 16,
             addresses: 16,
             head_bytes: 64 * 1024,

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use actix_web::HttpResponse;
+use actix_web::{HttpResponse, http::header};
 use bytes::Bytes;
 use casement_domain::{NotFound, engine::Capability, session::ActivityGuard, untrusted_json};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -14,8 +14,9 @@ use crate::{
     error::{ApiError, Code},
     live_view::{Cdp, LiveViewError},
     relay::{BrowserConnector, CDP_HOST, Channel, ClientHandshake, RemoteSessionInfo, Upstream, exchange},
-    request::{ActiveSession, Request},
+    request::{ActiveSession, Public, Request},
     session::Urls,
+    state::Services,
     vm,
 };
 
@@ -49,14 +50,92 @@ pub(crate) async fn list(request: Request<ActiveSession>) -> Answer {
         Source::Remote(browser, _) => return Ok(HttpResponse::Ok().json(bounded(MAX_READ, targets_of(browser)).await?)),
     };
     let urls = urls(&request);
-    for target in targets.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
-        FRONTENDS.iter().for_each(|name| drop(target.remove(*name)));
-        match target.get("id").and_then(Value::as_str).filter(|id| is_target(id)).map(|id| urls.cdp_of_target(id)) {
-            Some(socket) => target.insert(SOCKET.to_owned(), socket.into()),
-            None => target.remove(SOCKET),
-        };
-    }
+    targets.as_array_mut().into_iter().flatten().for_each(|target| replace_addresses(target, &urls));
     Ok(HttpResponse::Ok().json(targets))
+}
+
+/// `GET /json/protocol` and `GET /connect/json/protocol`: the description of the protocol, which clients read before they
+/// connect, from the host of the WebSocket and without a credential. It says nothing about any session.
+pub(crate) async fn protocol(request: Request<Public>) -> Answer {
+    description(request.services())
+}
+
+/// `GET /vm/{session_id}/json/protocol`.
+pub(crate) async fn session_protocol(request: Request<ActiveSession>) -> Answer {
+    local(&request, "json/protocol")?;
+    description(request.services())
+}
+
+fn description(services: &Services) -> Answer {
+    let description = services.session_connector.protocol().ok_or_else(|| {
+        let message =
+            "no browser has started on this node yet, which would describe its protocol: try again once one has";
+        ApiError::new(Code::Unavailable, message)
+    })?;
+    let caching = (header::CACHE_CONTROL, "no-cache");
+    Ok(HttpResponse::Ok().insert_header(caching).content_type("application/json").body(description))
+}
+
+/// `PUT /vm/{session_id}/json/new?URL`: opens a page.
+pub(crate) async fn new(request: Request<ActiveSession>) -> Answer {
+    let browser = local(&request, "json/new")?;
+    // The whole query is the URL, but for the token that may follow it.
+    let query = request.http().query_string().split('&').filter(|pair| !pair.starts_with("jwt="));
+    let url = query.collect::<Vec<_>>().join("&");
+    let path = if url.is_empty() { "/json/new".to_owned() } else { format!("/json/new?{url}") };
+    let (status, body) = browser.ask(hyper::Method::PUT, &path).await?;
+    if !status.is_success() {
+        return Err(ApiError::new(Code::UpstreamError, "the browser did not open the page"));
+    }
+    let mut target = untrusted_json::parse(&body).map_err(unreadable)?;
+    replace_addresses(&mut target, &urls(&request));
+    Ok(HttpResponse::Ok().json(target))
+}
+
+/// `GET /vm/{session_id}/json/activate/{target_id}`: brings a page to the front.
+pub(crate) async fn activate(request: Request<ActiveSession>) -> Answer {
+    send_command(&request, "activate", "Target activated").await
+}
+
+/// `GET /vm/{session_id}/json/close/{target_id}`: closes a page.
+pub(crate) async fn close(request: Request<ActiveSession>) -> Answer {
+    send_command(&request, "close", "Target is closing").await
+}
+
+/// Sends a command about a target. The response is a text, as from Chromium.
+async fn send_command(request: &Request<ActiveSession>, command: &str, done: &'static str) -> Answer {
+    let browser = local(request, &format!("json/{command}"))?;
+    let target = request.path("target_id")?;
+    if !is_target(&target) {
+        return Err(NotFound::new("target", target).into());
+    }
+    let (status, _) = browser.ask(hyper::Method::GET, &format!("/json/{command}/{target}")).await?;
+    match status {
+        status if status.is_success() => Ok(HttpResponse::Ok().content_type("text/plain; charset=utf-8").body(done)),
+        hyper::StatusCode::NOT_FOUND => Err(NotFound::new("target", target).into()),
+        _ => Err(ApiError::new(Code::UpstreamError, "the browser refused the command")),
+    }
+}
+
+/// Replaces the addresses of a target of Chromium by those of the session.
+fn replace_addresses(target: &mut Value, urls: &Urls<'_>) {
+    let Some(target) = target.as_object_mut() else { return };
+    FRONTENDS.iter().for_each(|name| drop(target.remove(*name)));
+    match target.get("id").and_then(Value::as_str).filter(|id| is_target(id)).map(|id| urls.cdp_of_target(id)) {
+        Some(socket) => target.insert(SOCKET.to_owned(), socket.into()),
+        None => target.remove(SOCKET),
+    };
+}
+
+/// Returns the browser of the session if it is one of this program.
+fn local(request: &Request<ActiveSession>, name: &str) -> Result<Browser, ApiError> {
+    match source(request)? {
+        Source::Local(browser) => Ok(browser),
+        Source::Remote(..) => {
+            let engine = &request.session().shape.engine;
+            Err(ApiError::new(Code::NotSupported, format!("the engine {engine} does not support {name}")))
+        }
+    }
 }
 
 /// `GET /vm/{session_id}/devtools/page/{target_id}`: relays a DevTools connection to one target.
@@ -114,7 +193,13 @@ fn source(request: &Request<ActiveSession>) -> Result<Source, ApiError> {
 impl Browser {
     /// Reads an endpoint of a browser of this program.
     async fn read(self, path: &str) -> Result<Value, ApiError> {
-        bounded(MAX_READ, get(self.connector.as_ref(), path)).await
+        let (_, body) = self.ask(hyper::Method::GET, path).await?;
+        untrusted_json::parse(&body).map_err(unreadable)
+    }
+
+    /// Sends a request to an endpoint of a browser of this program.
+    async fn ask(&self, method: hyper::Method, path: &str) -> Result<(hyper::StatusCode, Bytes), ApiError> {
+        bounded(MAX_READ, exchange_with(self.connector.as_ref(), method, path)).await
     }
 }
 
@@ -150,17 +235,24 @@ fn target(info: &Value) -> Value {
 }
 
 /// Bounds the time of `work`: a browser that hangs accepts connections and answers nothing.
-async fn bounded(limit: Duration, work: impl Future<Output = Result<Value, ApiError>>) -> Result<Value, ApiError> {
+async fn bounded<T>(limit: Duration, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
     let late = |_| ApiError::new(Code::UpstreamError, format!("the browser did not answer within {limit:?}"));
     tokio::time::timeout(limit, work).await.map_err(late)?
 }
 
-async fn get(connector: &dyn BrowserConnector, path: &str) -> Result<Value, ApiError> {
+async fn exchange_with(
+    connector: &dyn BrowserConnector,
+    method: hyper::Method,
+    path: &str,
+) -> Result<(hyper::StatusCode, Bytes), ApiError> {
     let upstream = Upstream::adopt(connector.dial(Channel::Cdp).await?.stream).map_err(unreadable)?;
-    let get = hyper::Request::get(path).header("host", CDP_HOST).header("connection", "close");
-    let response = exchange(upstream, get.body(Full::new(Bytes::new())).map_err(ApiError::internal)?).await;
-    let body = Limited::new(response.map_err(unreadable)?.into_body(), MAX_RESPONSE_BYTES).collect().await;
-    untrusted_json::parse(&body.map_err(unreadable)?.to_bytes()).map_err(unreadable)
+    let request =
+        hyper::Request::builder().method(method).uri(path).header("host", CDP_HOST).header("connection", "close");
+    let request = request.body(Full::new(Bytes::new())).map_err(ApiError::internal)?;
+    let response = exchange(upstream, request).await.map_err(unreadable)?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await;
+    Ok((status, body.map_err(unreadable)?.to_bytes()))
 }
 
 fn unreadable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ApiError {
@@ -173,7 +265,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_browser_that_answers_nothing_is_not_waited_for() {
-        let refused = bounded(Duration::from_millis(1), std::future::pending()).await.expect_err("no answer");
+        let refused =
+            bounded(Duration::from_millis(1), std::future::pending::<Result<(), _>>()).await.expect_err("no answer");
         assert_eq!(refused.code(), Code::UpstreamError);
     }
 }

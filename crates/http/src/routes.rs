@@ -288,10 +288,15 @@ fn direct(routes: &mut Routes) {
     path("/vm/{session_id}/json/version").on(Method::GET, devtools::version).done(routes);
     path("/vm/{session_id}/json/list").on(Method::GET, devtools::list).done(routes);
     path("/vm/{session_id}/json").on(Method::GET, devtools::list).done(routes);
+    path("/vm/{session_id}/json/protocol").on(Method::GET, devtools::session_protocol).done(routes);
+    path("/vm/{session_id}/json/new").on(Method::PUT, devtools::new).done(routes);
+    path("/vm/{session_id}/json/activate/{target_id}").only_get(devtools::activate).done(routes);
+    path("/vm/{session_id}/json/close/{target_id}").only_get(devtools::close).done(routes);
     path("/vm/{session_id}/devtools/page/{target_id}").only_get(devtools::page).done(routes);
     for base in ["", "/connect"] {
         path(format!("{base}/json/list")).on(Method::GET, connect::list).done(routes);
         path(format!("{base}/json")).on(Method::GET, connect::list).done(routes);
+        path(format!("{base}/json/protocol")).on(Method::GET, devtools::protocol).done(routes);
     }
     path("/json/version").on(Method::GET, connect::version).done(routes);
     path("/wd/hub/session/{id}/{tail:.*}")

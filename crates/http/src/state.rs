@@ -3,6 +3,7 @@
 use std::{net::IpAddr, num::NonZeroU32, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use casement_domain::{
     ApiKeyId, BrowserId, Clock, IdSource, MonotonicClock, NodeId,
     access::Access,
@@ -86,6 +87,12 @@ pub struct Config {
 pub trait SessionConnector: Send + Sync {
     /// Returns the connector to a browser. Only [`BrowserConnector::dial`] finds out whether the browser still runs.
     fn connector(&self, browser: BrowserId) -> Arc<dyn BrowserConnector>;
+
+    /// Returns the description of the DevTools protocol of this program's browsers, as JSON. It says nothing about any
+    /// browser. Default: there is none.
+    fn protocol(&self) -> Option<Bytes> {
+        None
+    }
 }
 
 /// Traces calls.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use casement_domain::clock::IdSource;
 use casement_sandbox::{
-    File, Host, HostConfig, MemoryLimit, Network, Sandbox, Spec, StartError, egress_directory, listen_for_egress,
+    File, Host, HostConfig, MemoryLimit, Network, NetworkSetup, Sandbox, Spec, StartError, egress_directory,
+    listen_for_egress,
 };
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
@@ -140,7 +141,8 @@ impl AppSandboxes {
         let memory_bytes = config.watch_memory_bytes.or(watch_memory.then_some(params.memory_bytes));
         let base = params.base_url.and_then(base);
         let network = base.as_ref().filter(|base| !is_bindable(base));
-        let network = network.map(|base| Network { args: vec![NETWORK.to_owned()], address: base.address });
+        let network =
+            network.map(|base| Network { args: vec![NETWORK.to_owned()], setup: NetworkSetup::Listen(base.address) });
         let inner = Config { proxy_port: proxy_port(base.as_ref()), base, memory_bytes };
         let loaders =
             [(LOADER_PYTHON, include_str!("loaders/loader.py")), (LOADER_NODE, include_str!("loaders/loader.mjs"))];

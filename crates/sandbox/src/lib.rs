@@ -39,7 +39,7 @@ pub use host::{Host, HostConfig};
 pub use kernel_log::OomKill;
 pub use keyring::leave_session_keyring;
 pub use memory::over_limit;
-pub use network::{Network, prepare_network};
+pub use network::{Network, NetworkSetup, prepare_network};
 pub use own_groups::{OwnGroups, Shortage};
 pub use record::{MemoryLimit, random_hex};
 pub use sandbox::Sandbox;

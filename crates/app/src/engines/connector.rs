@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use casement_agent_protocol::Channel as AgentChannel;
 use casement_chromium::Engine;
 use casement_domain::BrowserId;
@@ -22,6 +23,10 @@ impl SessionConnector for BrowserEngines {
             Some(remote) => Arc::new(RemoteDial(remote)),
             None => Arc::new(LocalDial { sandboxes: self.sandboxes().clone(), browser }),
         }
+    }
+
+    fn protocol(&self) -> Option<Bytes> {
+        self.sandboxes().protocol()
     }
 }
 

@@ -87,6 +87,47 @@ fn playwright_connects_to_the_http_address_of_a_session() -> anyhow::Result<()> 
 }
 
 #[test]
+fn chrome_remote_interface_connects_with_its_defaults() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let session = server.headless()?;
+    let script = "crates/app/tests/scripts/connect_remote_interface.mjs";
+    let seen = Clients::find()?.run(server, script, &[session.text("cdp_ws_url")])?.json()?;
+    assert_eq!(seen, json!({ "product": true, "computed": 42 }));
+    let at = address(server, "ws", "/connect") + &query(server, "cri");
+    assert_eq!(Clients::find()?.run(server, script, &[&at])?.json()?, seen);
+    until_ended(server, "cri")?;
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
+}
+
+#[test]
+fn pages_are_opened_brought_to_the_front_and_closed_over_http() -> anyhow::Result<()> {
+    let Shared { server, pages } = Shared::get();
+    let session = server.headless()?;
+    let send = |method: &str, path: &str, separator: char| {
+        let path = format!("/vm/{}/{path}{separator}jwt={}", session.id(), session.token());
+        Request::new(method, &path).send(server.address())
+    };
+    let opened = send("PUT", &format!("json/new?{}", pages.url("/green?a=1")), '&')?.expect(200)?.json()?;
+    assert_eq!(opened["url"], pages.url("/green?a=1"));
+    let id = opened["id"].as_str().context("no id")?;
+    let mut page = Cdp::connect(opened["webSocketDebuggerUrl"].as_str().context("no address")?)?;
+    send("GET", &format!("json/activate/{id}"), '?')?.expect(200)?;
+    let visible = page.call("Runtime.evaluate", &json!({ "expression": "document.visibilityState" }))?;
+    assert_eq!(visible["result"]["value"], "visible");
+    assert!(send("GET", "json/protocol", '?')?.expect(200)?.json()?["domains"].is_array());
+    send("GET", &format!("json/close/{id}"), '?')?.expect(200)?;
+    let has_page = || -> anyhow::Result<bool> {
+        let targets = send("GET", "json/list", '?')?.expect(200)?.json()?;
+        Ok(targets.as_array().into_iter().flatten().any(|target| target["id"] == id))
+    };
+    until("closed", LIMIT, || (!has_page().ok()?).then_some(()))?;
+    for command in ["activate", "close"] {
+        send("GET", &format!("json/{command}/{id}"), '?')?.expect(404)?;
+    }
+    server.delete(&format!("/browsers/{}", session.id()))?.expect(204).map(drop)
+}
+
+#[test]
 fn puppeteer_connects_over_cdp_and_over_bidi() -> anyhow::Result<()> {
     let server = &Shared::get().server;
     runs("puppeteer", &(address(server, "ws", "/connect") + &query(server, "pp-cdp")), &green())?;

@@ -85,7 +85,18 @@ fn a_taken_over_browser_sees_nothing_of_the_host_or_of_another_session() -> anyh
     }
     let places = "ls -d /tmp/casement-e2e-* /run/casement-* /var/run/docker.sock /root /var/lib 2>/dev/null; true";
     assert_eq!(inside(&process, places)?, "");
-    assert_eq!(inside(&process, "sed 1,2d /proc/net/dev | cut -d: -f1 | tr -d ' '")?, "lo", "no network but its own");
+    let devices = inside(&process, "sed 1,2d /proc/net/dev | cut -d: -f1 | tr -d ' ' | sort | tr '\\n' ' '")?;
+    assert_eq!(devices, "eth0 eth0-end lo", "no network but its own");
+    assert_eq!(inside(&process, "sed 1d /proc/net/route")?, "", "no route leads anywhere");
+    // The device by which pages are online, named by the sender, and addresses of others in its block.
+    let sent = r#"perl -MIO::Socket::INET -e '
+        for my $from ("0.0.0.0", "192.0.2.1") { for my $to ("192.0.2.2", "10.0.0.1", "169.254.169.254", "1.1.1.1") {
+            for my $protocol ("udp", "tcp") {
+                my $socket = IO::Socket::INET->new(LocalAddr => $from, PeerAddr => $to, PeerPort => 53, Proto => $protocol, Timeout => 2);
+                print "$from $to $protocol\n" if $socket && ($protocol eq "tcp" || $socket->send("x"));
+            }
+        } }'"#;
+    assert_eq!(inside(&process, sent)?, "", "nothing leaves by it");
     let secrets = "for file in /etc/shadow /etc/ssh /root /proc/sysrq-trigger /dev/mem /dev/sda; do
         { cat $file || ls $file; } >/dev/null 2>&1 && echo $file; done; true";
     assert_eq!(inside(&process, secrets)?, "");

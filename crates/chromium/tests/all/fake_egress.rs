@@ -95,6 +95,13 @@ async fn answer(
         let posted = head.starts_with("POST").then(|| String::from_utf8_lossy(&body).into_owned());
         return caller.write_all(response(path, posted.as_deref(), logins, origins).as_bytes()).await;
     }
+    if authority.starts_with("stream") {
+        let head =
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nAccess-Control-Allow-Origin: *\r\n\r\ndata: x\n\n";
+        caller.write_all(head.as_bytes()).await?;
+        // The answer is open until the browser ends it.
+        return caller.read_buf(&mut body).await.map(drop);
+    }
     let (status, kind, body) = match (SITE.ends_with(authority), path) {
         (true, "worker.js") => ("200 OK", "text/javascript", WORKER),
         (true, "frame") => ("200 OK", "text/html", "<!doctype html><title>the frame</title>"),

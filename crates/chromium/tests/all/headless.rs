@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::cdp::Cdp;
 use super::fake_egress::{REFUSAL, SITE};
-use super::support::{Fixture, hand_out, launch, new_id, png_size, processes, sized};
+use super::support::{Fixture, chromium, hand_out, launch, new_id, png_size, processes, sized};
 
 /// The properties by which a page may detect automation.
 const AUTOMATION_SIGNS: &str = "(async () => JSON.stringify({
@@ -230,4 +230,39 @@ async fn hand_out_while_stopped(
         assert!(sent(pid, Signal::CONT), "{pid} of {word} is gone");
     }
     Ok(answer)
+}
+
+/// Loopback does not count as a network for Chromium.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_finds_itself_online_in_a_network_that_leads_nowhere() -> anyhow::Result<()> {
+    let fixture = Fixture::new().await?;
+    let id = fixture.start(sized(800, 600)).await?;
+    let mut page = Cdp::attach(&fixture.engine, id).await?;
+    assert_eq!(page.open(SITE).await?, None);
+    page.until_is("[navigator.onLine, navigator.connection.rtt > 0]", &json!([true, true])).await?;
+    let pid = chromium(&fixture.engine, id).await?;
+    let routes = std::fs::read_to_string(format!("/proc/{pid}/net/route"))?;
+    assert_eq!(routes.lines().count(), 1, "no route, only the heading: {routes}");
+    fixture.engine.end(id).await?;
+    assert_eq!(fixture.remains(id), Vec::<String>::new());
+    Ok(())
+}
+
+/// All connections of a browser go to one proxy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_answers_of_250_hosts_leave_room_for_further_requests() -> anyhow::Result<()> {
+    let fixture = Fixture::new().await?;
+    let id = fixture.start(Shape { headless: true, ..sized(800, 600) }).await?;
+    let mut page = Cdp::attach(&fixture.engine, id).await?;
+    assert_eq!(page.open(SITE).await?, None);
+    let open = "window.open_streams = 0; window.streams = Array.from({ length: 250 }, (_, host) => {
+        const stream = new EventSource(`http://stream${host}.test/`);
+        stream.addEventListener('message', () => window.open_streams++, { once: true });
+        return stream;
+    }).length";
+    assert_eq!(page.evaluate(open).await?, json!(250));
+    page.until_is("window.open_streams", &json!(250)).await?;
+    let further = "Promise.all([1, 2].map(n => fetch(`/frame?${n}`).then(answer => answer.status)))";
+    assert_eq!(page.evaluate(further).await?, json!([200, 200]));
+    Ok(fixture.engine.end(id).await?)
 }

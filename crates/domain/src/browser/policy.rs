@@ -92,6 +92,9 @@ fn defaults() -> Map<String, Value> {
         ("PromotionsEnabled", json!(false)),
         ("FeedbackSurveysEnabled", json!(false)),
         ("MetricsReportingEnabled", json!(false)),
+        // All requests go through one proxy. By default a browser has 128 connections to it, and pages that hold so many
+        // answers open, such as tabs of chats, block every further page.
+        ("MaxConnectionsPerProxy", json!(256)),
     ])
 }
 

@@ -340,6 +340,21 @@ async fn a_discovered_address_opens_sessions_without_the_key_for_a_minute() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_description_of_the_protocol_alone_needs_no_key() {
+    let api = TestApi::start(Ports { session_connector: Some(Echo::start().await), ..Ports::default() });
+    for path in ["/json/protocol", "/connect/json/protocol"] {
+        let found = api.request("GET", path, &[], "").await;
+        assert_eq!((found.status, found.json()), (200, json!({ "domains": [] })), "{path}");
+    }
+    for path in ["/json", "/json/list", "/json/version", "/connect/json"] {
+        assert_eq!(api.request("GET", path, &[], "").await.status, 401, "{path}");
+    }
+    let api = TestApi::start(Ports::default());
+    let early = api.request("GET", "/json/protocol", &[], "").await;
+    assert_eq!((early.status, early.code()), (503, "unavailable".to_owned()), "no browser has started yet");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_record_of_a_connection_holds_no_key() {
     let trail = Trail::default();
     let api = TestApi::start(Ports { trail: trail.clone(), ..startable().await });

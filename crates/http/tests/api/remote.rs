@@ -257,6 +257,12 @@ async fn devtools_addresses_are_made_from_the_session_and_its_targets() {
     let refused = remote.api.request("GET", &remote.path("devtools/page/T1"), &upgrade, "").await;
     assert_eq!((refused.status, refused.code()), (400, "not_supported".to_owned()));
     assert!(refused.text().contains("engine local") && refused.text().contains("devtools/page"), "{refused}");
+    for (method, path) in
+        [("GET", "json/protocol"), ("PUT", "json/new"), ("GET", "json/activate/T1"), ("GET", "json/close/T1")]
+    {
+        let refused = remote.api.request(method, &remote.path(path), &[], "").await;
+        assert_eq!((refused.status, refused.code()), (400, "not_supported".to_owned()), "{path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

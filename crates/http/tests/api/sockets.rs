@@ -54,6 +54,10 @@ impl SessionConnector for Echo {
     fn connector(&self, _: BrowserId) -> Arc<dyn BrowserConnector> {
         Arc::new(Self(self.0))
     }
+
+    fn protocol(&self) -> Option<bytes::Bytes> {
+        Some(bytes::Bytes::from_static(br#"{"domains":[]}"#))
+    }
 }
 
 #[async_trait]

@@ -32,14 +32,13 @@ pub fn run_app_runner() -> ExitCode {
     }
 }
 
-/// Prepares the network of a new sandbox and then executes the command that creates the sandbox. `arguments` are an
-/// address and the command. See [`casement_sandbox::prepare_network`].
+/// Prepares the network of a new sandbox and then executes the command that creates the sandbox. `arguments` are a
+/// setup and the command. See [`casement_sandbox::prepare_network`].
 #[must_use]
 pub fn prepare_network(arguments: &[OsString]) -> ExitCode {
-    let address =
-        arguments.split_first().and_then(|(address, command)| Some((address.to_str()?.parse().ok()?, command)));
-    let Some((address, command)) = address else { return ExitCode::FAILURE };
-    let error = casement_sandbox::prepare_network(address, command);
+    let setup = arguments.split_first().and_then(|(setup, command)| Some((setup.to_str()?.parse().ok()?, command)));
+    let Some((setup, command)) = setup else { return ExitCode::FAILURE };
+    let error = casement_sandbox::prepare_network(setup, command);
     tracing::error!(%error, "the sandbox cannot start");
     ExitCode::FAILURE
 }

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 
-use casement_sandbox::{File, Network, StartError};
+use casement_sandbox::{File, Network, NetworkSetup, StartError};
 
 use crate::support::{Place, processes, remains};
 
@@ -152,7 +152,10 @@ async fn the_network_is_loopback_alone_and_not_that_of_the_host() -> anyhow::Res
 async fn a_prepared_network_gives_no_capability_and_ends_completely() -> anyhow::Result<()> {
     let place = Place::new()?;
     let prepare = "echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start; exec \"$@\"";
-    let network = Network { args: vec!["-c".to_owned(), prepare.to_owned()], address: Ipv4Addr::LOCALHOST.into() };
+    let network = Network {
+        args: vec!["-c".to_owned(), prepare.to_owned()],
+        setup: NetworkSetup::Listen(Ipv4Addr::LOCALHOST.into()),
+    };
     let script = "grep Cap /proc/self/status | tr -dc '1-9'; tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; \
         perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(Listen => 1, LocalAddr => \"127.0.0.1:443\") ? 1 : 0'; \
         (echo 1 >/proc/sys/net/ipv4/ip_unprivileged_port_start) 2>/dev/null || echo no right; \
@@ -169,7 +172,7 @@ async fn a_prepared_network_gives_no_capability_and_ends_completely() -> anyhow:
     let mut spec = place.script("c", "true");
     spec.network = Some(Network {
         args: vec!["-c".to_owned(), "echo no way >&2; exit 1".to_owned()],
-        address: Ipv4Addr::LOCALHOST.into(),
+        setup: NetworkSetup::Listen(Ipv4Addr::LOCALHOST.into()),
     });
     match place.host.start(spec).await {
         Err(StartError::Refused { output, .. }) => assert_eq!(output, "no way"),
