@@ -112,6 +112,11 @@ pub(super) const SWITCHES: &[Switch] = &[
         "a page to which a client goes back is loaded, with all events and interceptions: Playwright's `goBack` waits \
          for them and otherwise ends at its timeout",
     ),
+    Switch::new(
+        "--disable-auto-reload",
+        ALL,
+        "an error page stays: the browsers that Playwright and Puppeteer start load nothing again by themselves either",
+    ),
     Switch::new("--disable-hang-monitor", ALL, "no dialog in the window about a page that is busy"),
     Switch::new("--disable-prompt-on-repost", ALL, "a form is sent again by a reload without a question in the window"),
     Switch::new(
