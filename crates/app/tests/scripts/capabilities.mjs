@@ -96,7 +96,7 @@ async function ask() {
     await other.setRemoteDescription(one.localDescription);
     await other.setLocalDescription(await other.createAnswer());
     await one.setRemoteDescription(other.localDescription);
-    return within(open, 5000).then((value) => value === true);
+    return within(open, 2000).then((value) => value === true);
   })();
   return seen;
 }
@@ -161,9 +161,12 @@ for (const session of process.argv.slice(2)) {
   const connected = await chromium.connectOverCDP(url, { timeout });
   seen.playwright[name] = await list(() => connected.contexts()[0].newPage(), { network: true });
   await connected.close();
-  const other = await puppeteer.connect({ browserWSEndpoint: url, defaultViewport: null });
-  seen.puppeteer[name] = await list(() => other.newPage(), { network: true });
-  await other.disconnect();
+  // The switches of stealth are the same for both clients.
+  if (!name.includes('stealth')) {
+    const other = await puppeteer.connect({ browserWSEndpoint: url, defaultViewport: null });
+    seen.puppeteer[name] = await list(() => other.newPage(), { network: true });
+    await other.disconnect();
+  }
 }
 site.close();
 site.closeAllConnections();
