@@ -62,10 +62,14 @@ fn the_private_postgresql_restarts_after_a_kill_while_cdp_traffic_continues() ->
     let mut second = Cdp::connect(session.text("cdp_ws_url"))?;
     let second_page = second.page()?;
     assert_eq!(second.evaluate(&second_page, "6 * 7")?, 42);
+    let token = session.text("cdp_ws_url").split("jwt=").nth(1).context("no token")?.to_owned();
+    let direct = format!("/vm/{}/process/exec?jwt={token}", session.id());
+    let program = Request::new("POST", &direct).json(&json!({ "command": "echo done" })).send(server.address())?;
+    assert_eq!((program.status, program.json()?["exit_code"].clone()), (200, json!(0)), "{}", program.text());
     let with_key = server.post(&format!("/browsers/{}/computer/screenshot", session.id()), &json!({}))?;
     assert_eq!((with_key.status, with_key.json()?["code"].clone()), (503, json!("unavailable")), "{}", with_key.text());
     let intents = server.data_dir().join("audit-intents.jsonl");
-    assert_eq!(fs::read_to_string(&intents)?.lines().count(), 1, "the connection is recorded on disk");
+    assert_eq!(fs::read_to_string(&intents)?.lines().count(), 2, "the connection and the program are recorded on disk");
     drop(second);
     drop(held);
 

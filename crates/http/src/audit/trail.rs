@@ -18,7 +18,7 @@ use actix_web::{
     },
 };
 use casement_domain::{
-    ApiKeyId, AuditRecordId, Clock, ProjectId,
+    ApiKeyId, AuditRecordId, Clock, ProjectId, StoreError,
     api_key::KeySecret,
     audit::{AuditEntry, AuditService, AuditTrail, AuthStrategy, PreparedRecord, PreparedRecordOutcome},
     mask_secrets,
@@ -278,8 +278,11 @@ impl Audited {
             self.draft.trail.note(entry, self.draft.prepared());
             return response;
         }
+        let has_token = entry.auth_strategy == AuthStrategy::SessionToken;
         match self.draft.trail.keep(entry, self.draft.prepared()).await {
             Ok(()) => response,
+            // The intent of the call survives the end of the server, and the record follows it.
+            Err(StoreError::Unavailable { .. }) if has_token && self.draft.has_intent.get() => response,
             // Nothing was done, for the same reason; the client may retry.
             Err(_) if response.status() == StatusCode::SERVICE_UNAVAILABLE => response,
             Err(error) => {

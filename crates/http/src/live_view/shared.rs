@@ -43,7 +43,10 @@ impl<T: Clone> PendingRequests<T> {
     ) -> Result<T, OperationError> {
         let response = {
             let mut pending = self.0.lock();
-            pending.retain(|_, request| request.upgrade().is_some());
+            // A request that other viewers have not dropped yet may be complete: its response is of the past, and a viewer
+            // that joined it again and again would never yield to them.
+            let is_pending = |request: &PendingRequest<T>| request.upgrade().is_some_and(|one| one.peek().is_none());
+            pending.retain(|_, request| is_pending(request));
             match pending.get(&key).and_then(WeakShared::upgrade) {
                 Some(pending) => pending,
                 None => {
@@ -158,6 +161,21 @@ mod tests {
         let mut next = Box::pin(shared.next_frame(browser_id(1), None));
         assert!(poll!(next.as_mut()).is_pending());
         assert_eq!(display.requests.load(Ordering::SeqCst), 3, "the abandoned request was dropped");
+    }
+
+    #[tokio::test]
+    async fn a_viewer_waits_for_a_new_response_while_others_hold_the_last_one() {
+        let display = Arc::new(Display::default());
+        let shared = SharedDisplays::new(display.clone());
+        let mut first = Box::pin(shared.next_frame(browser_id(1), None));
+        let mut slow = Box::pin(shared.next_frame(browser_id(1), None));
+        assert!(poll!(first.as_mut()).is_pending() && poll!(slow.as_mut()).is_pending());
+        display.changed.notify_one();
+        assert_eq!(first.await.expect("a frame").map(|frame| frame.state), Some(1));
+        let mut again = Box::pin(shared.next_frame(browser_id(1), None));
+        assert!(poll!(again.as_mut()).is_pending(), "the complete request is not joined");
+        assert_eq!(display.requests.load(Ordering::SeqCst), 2);
+        assert_eq!(slow.await.expect("a frame").map(|frame| frame.state), Some(1));
     }
 
     #[tokio::test]
