@@ -1,14 +1,26 @@
 'use strict';
 // The connection to the session's browser, and the page for a script.
+//
+// Playwright connects without its defaults, because a connection that waits for code must not change the session. While
+// code runs, the parts of the defaults are active without which methods of Playwright do not work: pages behind others
+// draw and take input as the page in front does, and downloads are reported. Chromium reverts both when the connection
+// closes.
 
+const fs = require('node:fs');
 const http = require('node:http');
+const path = require('node:path');
 
 const CONNECT_TIMEOUT_MS = 15_000;
+/** The time without an answer after which a screenshot is requested again; twice as long each further time. */
+const SCREENSHOT_RETRY_MS = 500;
 
 class Link {
   #chromium;
   #endpoint = '';
   #browser = null;
+  /** Playwright's own objects behind `#browser`. */
+  #core = null;
+  #isInUse = false;
 
   /** `chromium` is the browser type of Playwright. */
   constructor(chromium) {
@@ -18,10 +30,11 @@ class Link {
   /**
    * Returns the browser, its context, and the page of the target. Without a target it is the page that was focused last,
    * one of the targets `others` only if there is no other page; it is opened if there is none. `tab` says which page it is
-   * and whether it was opened.
+   * and whether it was opened. Downloads go to the directory `downloads`; without one, where the browser puts them.
    */
-  async to(endpoint, target, others) {
+  async to(endpoint, target, others, downloads) {
     await this.connect(endpoint);
+    this.#begin(downloads);
     const browser = this.#browser;
     const context = browser.contexts()[0] ?? await browser.newContext();
     const pages = context.pages();
@@ -38,16 +51,87 @@ class Link {
   async connect(endpoint) {
     if (this.#endpoint === endpoint && this.#browser?.isConnected()) return;
     await this.close();
-    // Without Playwright's defaults, so that a script does not change downloads, focus or media of the session.
-    this.#browser = await this.#chromium.connectOverCDP(endpoint, { noDefaults: true, isLocal: true, timeout: CONNECT_TIMEOUT_MS });
+    const browser = await this.#chromium.connectOverCDP(endpoint, { noDefaults: true, isLocal: true, timeout: CONNECT_TIMEOUT_MS });
+    const core = browser._connection.toImpl(browser);
+    const context = core._defaultContext;
+    // Playwright answers a dialog that nobody listens for. While no code runs, dialogs are those of other clients.
+    context.dialogManager.addDialogHandler(() => !this.#isInUse);
+    const prepare = (page) => retryScreenshots(page.delegate._mainFrameSession._client);
+    context.pages().forEach(prepare);
+    context.on('page', (page) => {
+      prepare(page);
+      if (this.#isInUse) emulateFocus(page, true);
+    });
+    // Before Playwright's own listener, which declares the download finished.
+    core._session.prependListener('Browser.downloadProgress', (progress) => link(core.options.downloadsPath, progress));
+    this.#browser = browser;
+    this.#core = core;
     this.#endpoint = endpoint;
+  }
+
+  #begin(downloads) {
+    this.#isInUse = true;
+    const behavior = downloads ? { behavior: 'allow', downloadPath: downloads } : { behavior: 'default' };
+    this.#core._session.send('Browser.setDownloadBehavior', { ...behavior, eventsEnabled: true }).catch(() => {});
+    this.#focusPages();
+  }
+
+  /** Ends the use that `to` began. The connection, its listeners and its reports of downloads remain. */
+  release() {
+    this.#isInUse = false;
+    if (this.#browser?.isConnected()) this.#focusPages();
+  }
+
+  #focusPages() {
+    for (const page of this.#core._defaultContext.pages()) emulateFocus(page, this.#isInUse);
   }
 
   async close() {
     const browser = this.#browser;
     this.#browser = null;
+    this.#isInUse = false;
     await browser?.close().catch(() => {});
   }
+}
+
+/**
+ * Has the page draw and take input as if it were in front, or ends this. Calls that follow find it done, because the
+ * browser processes the messages of a connection in their order.
+ */
+function emulateFocus(page, enabled) {
+  page.delegate._mainFrameSession._client.send('Emulation.setFocusEmulationEnabled', { enabled }).catch(() => {});
+}
+
+/**
+ * Has the session of a page request a screenshot again that is not answered. Chromium waits for the next frame of a page
+ * behind others, which draws none if nothing changes; the second request causes one.
+ */
+function retryScreenshots(session) {
+  const { send } = session;
+  session.send = (method, params) => {
+    const answer = send.call(session, method, params);
+    if (method !== 'Page.captureScreenshot') return answer;
+    return new Promise((resolve, reject) => {
+      let timer;
+      const settle = (end) => (value) => { clearTimeout(timer); end(value); };
+      const retry = (delay) => {
+        timer = setTimeout(() => {
+          retry(2 * delay);
+          send.call(session, method, params).then(settle(resolve), () => {});
+        }, delay);
+      };
+      retry(SCREENSHOT_RETRY_MS);
+      answer.then(settle(resolve), settle(reject));
+    });
+  };
+}
+
+/** Creates the file that Playwright looks for, named by the id of the download: a link to the file of the session. */
+function link(folder, { state, guid, filePath }) {
+  if (state !== 'completed' || !filePath) return;
+  try {
+    fs.symlinkSync(filePath, path.join(folder, guid));
+  } catch { /* Contexts that code creates download to this file themselves. */ }
 }
 
 /**

@@ -45,14 +45,14 @@ function start(chromium) {
   }
 
   /** Runs the script and returns the answer to its call, as JSON. */
-  async function run({ code, endpoint, target, others }) {
+  async function run({ code, endpoint, target, others, downloads }) {
     let script;
     try {
       script = compile(code);
     } catch (error) {
       return refusal(error.message);
     }
-    const { page, context, browser, tab } = await link.to(endpoint, target, others);
+    const { page, context, browser, tab } = await link.to(endpoint, target, others, downloads);
     await send(stringify({ is: 'bound', tab }));
     // Called without its object, which would appear in the stack frames of errors.
     const { run: begin } = script;
@@ -72,12 +72,16 @@ function start(chromium) {
   }
 
   /** Evaluates code in the REPL and returns the answer to its call, as JSON. */
-  async function evaluate({ code, endpoint, others }) {
-    const { page, context, browser } = await link.to(endpoint, null, others);
+  async function evaluate({ code, endpoint, others, downloads }) {
+    const { page, context, browser } = await link.to(endpoint, null, others, downloads);
     // Loaded only here, because scripts do not need it.
     repl ??= new (require('./repl.cjs').Repl)((content) => send(stringify({ is: 'output', content })));
     failed ??= (kind, thrown) => repl.report(kind, thrown);
-    return stringify({ is: 'done', ...await repl.evaluate(code, { page, context, browser }) });
+    try {
+      return stringify({ is: 'done', ...await repl.evaluate(code, { page, context, browser }) });
+    } finally {
+      link.release();
+    }
   }
 
   async function serve(frame) {

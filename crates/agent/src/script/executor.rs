@@ -137,6 +137,7 @@ impl Executor {
         let message = json!({
             "is": "run", "code": code, "endpoint": self.runner.endpoint(),
             "target": tab.as_ref().map(|tab| &tab.target_id), "others": *self.runner.executor_tabs.lock(),
+            "downloads": self.runner.downloads(),
         });
         let outcome = tokio::select! {
             biased;

@@ -123,6 +123,7 @@ impl Repl {
     async fn run(&self, process: &mut Process, code: &str, deadline: Instant, output: &mut Output) -> Outcome {
         let message = json!({
             "is": "evaluate", "code": code, "endpoint": self.runner.endpoint(), "others": *self.runner.executor_tabs.lock(),
+            "downloads": self.runner.downloads(),
         });
         if !matches!(timeout_at(deadline, process.send(&message)).await, Ok(Ok(()))) {
             return Outcome::Ended;

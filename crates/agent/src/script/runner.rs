@@ -1,5 +1,6 @@
 //! Starts the processes that run code of callers, connected to the browser.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -123,6 +124,11 @@ impl Runner {
     /// Returns the URL of the browser's debugging protocol.
     pub(super) fn endpoint(&self) -> String {
         self.browser.debugging_url()
+    }
+
+    /// Returns the directory of the session's downloads, if the browser's files are those of this machine.
+    pub(super) fn downloads(&self) -> Option<Cow<'_, str>> {
+        self.config.downloads.as_deref().map(Path::to_string_lossy)
     }
 
     /// Terminates the code that an ended script may have left running in a page, because no other script could connect
