@@ -21,6 +21,8 @@ class Link {
   /** Playwright's own objects behind `#browser`. */
   #core = null;
   #isInUse = false;
+  /** The open dialogs that no listener has received. */
+  #unknownDialogs = new Set();
 
   /** `chromium` is the browser type of Playwright. */
   constructor(chromium) {
@@ -39,12 +41,12 @@ class Link {
     const context = browser.contexts()[0] ?? await browser.newContext();
     const pages = context.pages();
     if (target) {
-      const page = await withTarget(context, pages, target);
+      const page = withTarget(browser, pages, target);
       return { page, context, browser, tab: { target_id: target, created: false } };
     }
-    const found = await focused(endpoint, context, pages, others);
+    const found = await focused(endpoint, browser, pages, others);
     const page = found?.page ?? await context.newPage();
-    return { page, context, browser, tab: { target_id: found?.target ?? await id(context, page), created: !found } };
+    return { page, context, browser, tab: { target_id: found?.target ?? id(browser, page), created: !found } };
   }
 
   /** Connects to the endpoint, unless it is connected already. */
@@ -55,7 +57,11 @@ class Link {
     const core = browser._connection.toImpl(browser);
     const context = core._defaultContext;
     // Playwright answers a dialog that nobody listens for. While no code runs, dialogs are those of other clients.
-    context.dialogManager.addDialogHandler(() => !this.#isInUse);
+    context.dialogManager.addDialogHandler((dialog) => {
+      if (!this.#isInUse && !listensForDialogs(browser)) this.#unknownDialogs.add(dialog);
+      return !this.#isInUse;
+    });
+    context.dialogManager.addDialogClosedListener((dialog) => this.#unknownDialogs.delete(dialog));
     const prepare = (page) => retryScreenshots(page.delegate._mainFrameSession._client);
     context.pages().forEach(prepare);
     context.on('page', (page) => {
@@ -67,6 +73,11 @@ class Link {
     this.#browser = browser;
     this.#core = core;
     this.#endpoint = endpoint;
+  }
+
+  /** Returns true if a page waits for the answer to a dialog that the code of the REPL does not know. */
+  isBlocked() {
+    return this.#unknownDialogs.size > 0;
   }
 
   #begin(downloads) {
@@ -90,8 +101,15 @@ class Link {
     const browser = this.#browser;
     this.#browser = null;
     this.#isInUse = false;
+    this.#unknownDialogs.clear();
     await browser?.close().catch(() => {});
   }
+}
+
+/** Returns true if code has a listener for dialogs. */
+function listensForDialogs(browser) {
+  const contexts = browser.contexts();
+  return [...contexts, ...contexts.flatMap((context) => context.pages())].some((emitter) => emitter.listenerCount('dialog') > 0);
 }
 
 /**
@@ -138,8 +156,8 @@ function link(folder, { state, guid, filePath }) {
  * Returns the page that was active last, with its target: the browser lists its pages in that order. The targets
  * `others` come last.
  */
-async function focused(endpoint, context, pages, others) {
-  const known = await identified(context, pages);
+async function focused(endpoint, browser, pages, others) {
+  const known = pages.map((page) => ({ page, target: id(browser, page) }));
   const own = known.filter(({ target }) => !others.includes(target));
   const candidates = own.length > 0 ? own : known;
   if (candidates.length < 2) return candidates[0];
@@ -153,23 +171,15 @@ async function focused(endpoint, context, pages, others) {
 }
 
 /** Returns the page of a target. */
-async function withTarget(context, pages, target) {
-  const found = (await identified(context, pages)).find((known) => known.target === target);
+function withTarget(browser, pages, target) {
+  const found = pages.find((page) => id(browser, page) === target);
   if (!found) throw new Error('the tab of the executor was closed');
-  return found.page;
+  return found;
 }
 
-/** Returns the pages with their targets, without those that close meanwhile. */
-async function identified(context, pages) {
-  const known = await Promise.all(pages.map(async (page) => ({ page, target: await id(context, page).catch(() => '') })));
-  return known.filter(({ target }) => target !== '');
-}
-
-async function id(context, page) {
-  const session = await context.newCDPSession(page);
-  const { targetInfo } = await session.send('Target.getTargetInfo');
-  await session.detach();
-  return targetInfo.targetId;
+/** Returns the target of a page. No call is needed, which a page with a dialog would not answer. */
+function id(browser, page) {
+  return browser._connection.toImpl(page).delegate._targetId;
 }
 
 function list(host) {

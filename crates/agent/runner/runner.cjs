@@ -73,6 +73,7 @@ function start(chromium) {
 
   /** Evaluates code in the REPL and returns the answer to its call, as JSON. */
   async function evaluate({ code, endpoint, others, downloads }) {
+    if (link.isBlocked()) return '{"is":"blocked"}';
     const { page, context, browser } = await link.to(endpoint, null, others, downloads);
     // Loaded only here, because scripts do not need it.
     repl ??= new (require('./repl.cjs').Repl)((content) => send(stringify({ is: 'output', content })));

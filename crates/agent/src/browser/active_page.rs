@@ -57,7 +57,7 @@ impl Browser {
     }
 
     async fn state_of(&self, target: &str) -> Option<PageState> {
-        if self.dialog_of(target).is_some() {
+        if self.block_of(target).is_some() {
             return None;
         }
         let page = self.attach(target.to_owned(), PAGE_TIMEOUT).await.ok()?;

@@ -93,6 +93,8 @@ pub(super) enum MessageKind {
     Output,
     /// The script or the code ended.
     Done,
+    /// A page has a dialog that no listener of the REPL's code has received; no code was run.
+    Blocked,
     /// The runner could not connect to the browser; no code was run.
     Failed,
     #[serde(other)]

@@ -85,6 +85,13 @@ impl Repl {
                 *place = Some(process);
                 return Err(Refusal::new(ErrorCode::BrowserHung, message));
             }
+            Outcome::Blocked => {
+                *place = Some(process);
+                abandoned.is_armed = false;
+                let answered =
+                    || Refusal::new(ErrorCode::InvalidState, "a dialog was answered just now: repeat the call");
+                return Err(self.runner.open_dialog().unwrap_or_else(answered));
+            }
             Outcome::TimedOut => {
                 process.end().await;
                 self.runner.free_stuck_page().await;
@@ -141,6 +148,7 @@ impl Repl {
                     output.is_truncated |= truncated;
                     return Outcome::Done(Done { error, stack });
                 }
+                RunnerMessage { is: MessageKind::Blocked, .. } => return Outcome::Blocked,
                 RunnerMessage { is: MessageKind::Failed, error, .. } => {
                     let why = error.unwrap_or_default();
                     return Outcome::Failed(why.lines().next().unwrap_or_default().chars().take(300).collect());
@@ -170,6 +178,8 @@ enum Outcome {
     Done(Done),
     /// The process could not connect to the browser; no code was run.
     Failed(String),
+    /// A dialog is open that the code does not know; no code was run.
+    Blocked,
     /// The process ended before the code did.
     Ended,
     TimedOut,

@@ -60,10 +60,16 @@ impl Runner {
     pub(super) fn usable_browser(&self) -> Result<Arc<RunningBrowser>, Refusal> {
         let running = self.browser.usable()?;
         // Playwright cannot use a page with a dialog that it did not see open.
-        match running.browser.open_dialogs().first() {
-            Some(dialog) => Err(Refusal::new(ErrorCode::InvalidState, dialog)),
+        match self.open_dialog() {
+            Some(refusal) => Err(refusal),
             None => Ok(running),
         }
+    }
+
+    /// Returns the refusal of code while a page has a dialog; `None` if no page has one.
+    pub(super) fn open_dialog(&self) -> Option<Refusal> {
+        let running = self.browser.ready()?;
+        running.browser.open_dialogs().first().map(|dialog| Refusal::new(ErrorCode::InvalidState, dialog))
     }
 
     /// Starts a process and waits until it is ready. It connects to the browser while `connected` is locked.

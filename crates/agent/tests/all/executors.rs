@@ -24,7 +24,7 @@ pub(crate) fn value(end: &ScriptEnd) -> Value {
     end.result.as_ref().map_or(Value::Null, |result| serde_json::from_str(result.get()).unwrap())
 }
 
-async fn executors(client: &AgentClient) -> Vec<Executor> {
+pub(crate) async fn executors(client: &AgentClient) -> Vec<Executor> {
     client.call::<ExecutorList>(LIST_EXECUTORS, &(), LONG).await.unwrap().executors
 }
 
