@@ -1,17 +1,19 @@
 //! The methods of Playwright in code of callers, compared with those of a client that connects by itself.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use casement_agent_protocol::client::AgentClient;
 use casement_agent_protocol::process::Program;
 use casement_agent_protocol::webmcp::{ADD_CUSTOM, AddTools, CustomTools};
+use casement_agent_protocol::{AgentConfig, Status};
 use serde_json::{Value, json};
 
 use crate::cdp::Cdp;
 use crate::executors::{execute_in, value};
-use crate::process::run;
+use crate::process::{run, shell};
 use crate::repl::written;
-use crate::sandbox::{RUNNER, Sandbox};
+use crate::sandbox::{RUNNER, Sandbox, TEST_TIMEOUT};
 use crate::script::{LONG, result, scripted};
 use crate::webmcp::{invoke, list};
 
@@ -59,26 +61,33 @@ async fn of_a_tool(client: &AgentClient) -> Value {
     done.output.clone().unwrap_or_else(|| panic!("{done:?}"))
 }
 
-/// Fails with the results that differ.
-fn compare(place: &str, expected: &Value, found: &Value) {
-    let differences: BTreeMap<&String, (&Value, &Value)> = expected
-        .as_object()
-        .unwrap()
-        .iter()
-        .map(|(name, expected)| (name, (expected, &found[name])))
-        .filter(|(_, (expected, found))| expected != found)
-        .collect();
-    assert!(differences.is_empty(), "{place}, expected and found: {differences:#?}");
+/// A session whose methods are compared.
+struct Compared {
+    sandbox: Sandbox,
+    client: AgentClient,
+    status: Status,
+    expected: Value,
+    before: Value,
 }
 
-#[tokio::test]
-async fn every_method_of_playwright_works_in_callers_code_and_leaves_the_session_as_it_was() {
-    let config = scripted();
-    let sandbox = Sandbox::start(&config);
-    let status = sandbox.ready("methods").await;
-    let client = sandbox.client().await;
-    let session = async || {
-        let mut cdp = Cdp::dial(&sandbox, &status).await;
+impl Compared {
+    /// Starts a session and finds out what a client of its own gets.
+    async fn start(headless: bool) -> Self {
+        let config = AgentConfig { headless, ..scripted() };
+        let sandbox = Sandbox::start(&config);
+        let status = sandbox.ready("methods").await;
+        let client = sandbox.client().await;
+        let mut compared = Self { sandbox, client, status, expected: Value::Null, before: Value::Null };
+        compared.before = compared.session().await;
+        compared.expected = of_a_client(&compared.client, config.debugging_port).await;
+        let failed = |value: &&Value| value.as_str().is_some_and(|text| text.starts_with("failed"));
+        assert_eq!(compared.expected.as_object().unwrap().values().find(failed), None);
+        compared
+    }
+
+    /// Returns what the session has set: as its first page sees it, and where a download of this page goes.
+    async fn session(&self) -> Value {
+        let mut cdp = Cdp::dial(&self.sandbox, &self.status).await;
         let target = cdp.pages().await.remove(0);
         // The last method brings its tab to the front.
         cdp.call(None, "Target.activateTarget", json!({ "targetId": target })).await;
@@ -86,33 +95,59 @@ async fn every_method_of_playwright_works_in_callers_code_and_leaves_the_session
         cdp.evaluate(&page, "location.href = 'http://localhost/empty'").await;
         cdp.until(&page, "location.href + document.readyState", &json!("http://localhost/emptycomplete")).await;
         cdp.evaluate(&page, "localStorage.clear()").await;
-        cdp.call(
-            Some(&page),
-            "Runtime.evaluate",
-            json!({ "expression": SESSION, "awaitPromise": true, "returnByValue": true }),
+        let seen = cdp.evaluate(&page, SESSION).await;
+        self.shell("rm -f ~/downloads/*").await;
+        cdp.evaluate(
+            &page,
+            "Object.assign(document.createElement('a'), { download: 'a.csv', href: 'data:text/csv,a' }).click()",
         )
-        .await["result"]["value"]
-            .clone()
-    };
-    let before = session().await;
-    let expected = of_a_client(&client, config.debugging_port).await;
-    println!("{expected:#}");
-    let failed = expected
-        .as_object()
-        .unwrap()
-        .values()
-        .filter(|value| value.as_str().is_some_and(|text| text.starts_with("failed")));
-    assert_eq!(failed.count(), 0, "{expected:#}");
+        .await;
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        while self.shell("ls ~/downloads").await != "a.csv\n" {
+            assert!(Instant::now() < deadline, "the session has another download directory");
+        }
+        seen
+    }
 
+    async fn shell(&self, line: &str) -> String {
+        String::from_utf8(run(&self.client, shell(line), 60_000).await.unwrap().stdout).unwrap()
+    }
+
+    /// Fails if results differ, if the download of a method is not in the session, or if the session has changed.
+    async fn check(&self, place: &str, found: &Value) {
+        let differences: BTreeMap<&String, (&Value, &Value)> = self
+            .expected
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(name, expected)| (name, (expected, &found[name])))
+            .filter(|(_, (expected, found))| expected != found)
+            .collect();
+        assert!(differences.is_empty(), "{place}, expected and found: {differences:#?}");
+        assert_eq!(self.shell("cat ~/downloads/may.csv").await, "a,b", "the download of {place}");
+        assert_eq!(self.session().await, self.before, "after {place}");
+    }
+}
+
+#[tokio::test]
+async fn every_method_of_playwright_works_in_callers_code_and_leaves_the_session_as_it_was() {
+    let compared = Compared::start(true).await;
+    let client = &compared.client;
     let code = format!("{METHODS}\nreturn outcomes({{ browser, context, page }})");
-    compare("a script", &expected, &result(&client, &code).await);
-    assert_eq!(session().await, before, "after a script");
-    compare("a custom tool", &expected, &of_a_tool(&client).await);
-    assert_eq!(session().await, before, "after a custom tool");
-    compare("an executor", &expected, &value(&execute_in(&client, "behind", &code).await.unwrap()));
-    assert_eq!(session().await, before, "after an executor");
+    compared.check("a script", &result(client, &code).await).await;
+    compared.check("a custom tool", &of_a_tool(client).await).await;
+    compared.check("an executor", &value(&execute_in(client, "behind", &code).await.unwrap())).await;
     let code = format!("{METHODS}\nrepl.write(JSON.stringify(await outcomes({{ browser, context, page }})))");
-    compare("the REPL", &expected, &serde_json::from_str(&written(&client, &code).await).unwrap());
-    written(&client, "await page.setViewportSize({ width: 900, height: 700 }); await page.close()").await;
-    assert_eq!(session().await, before, "after the REPL");
+    let found = serde_json::from_str(&written(client, &code).await).unwrap();
+    // Its connection stays open, and with it what its code has set.
+    written(client, "await page.close()").await;
+    compared.check("the REPL", &found).await;
+}
+
+#[tokio::test]
+async fn every_method_of_playwright_works_with_a_display_in_front_and_behind() {
+    let compared = Compared::start(false).await;
+    let code = format!("{METHODS}\nreturn outcomes({{ browser, context, page }})");
+    compared.check("a script", &result(&compared.client, &code).await).await;
+    compared.check("an executor", &value(&execute_in(&compared.client, "behind", &code).await.unwrap())).await;
 }

@@ -194,7 +194,7 @@ const METHODS = {
 
 async function outcomes({ browser, context, page, left = [] }) {
   const found = {};
-  page.setDefaultTimeout(10000);
+  page.setDefaultTimeout(30000);
   for (const [name, method] of Object.entries(METHODS)) {
     if (left.includes(name)) continue;
     try {
