@@ -445,7 +445,7 @@ fn remaining(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// Returns whether a target is a page, and not one that the agent has opened for itself.
+/// Returns whether a target is a page of callers: not one that the agent has opened for itself, nor a print preview.
 pub(crate) fn is_page_of_caller(info: &Value) -> bool {
     info["type"] == "page" && !own_page::is(text(&info["url"])) && !dialogs::is_print_preview(info)
 }

@@ -154,6 +154,9 @@ impl Executor {
                 running.end().await;
                 self.free_stuck_page().await;
                 abandoned.is_armed = false;
+                if message.is == MessageKind::Blocked {
+                    return Err(self.runner.blocked());
+                }
                 if let Some(running) = self.runner.browser.ready()
                     && let Some(refusal) = self.close_crashed_tab(&running.browser).await
                 {

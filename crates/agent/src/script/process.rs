@@ -93,7 +93,7 @@ pub(super) enum MessageKind {
     Output,
     /// The script or the code ended.
     Done,
-    /// A page has a dialog that no listener of the REPL's code has received; no code was run.
+    /// A page has a dialog that opened before the code and that no listener of the REPL has received; no code was run.
     Blocked,
     /// The runner could not connect to the browser; no code was run.
     Failed,

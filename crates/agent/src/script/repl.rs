@@ -88,9 +88,7 @@ impl Repl {
             Outcome::Blocked => {
                 *place = Some(process);
                 abandoned.is_armed = false;
-                let answered =
-                    || Refusal::new(ErrorCode::InvalidState, "a dialog was answered just now: repeat the call");
-                return Err(self.runner.open_dialog().unwrap_or_else(answered));
+                return Err(self.runner.blocked());
             }
             Outcome::TimedOut => {
                 process.end().await;

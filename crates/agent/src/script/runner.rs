@@ -67,9 +67,16 @@ impl Runner {
     }
 
     /// Returns the refusal of code while a page has a dialog; `None` if no page has one.
-    pub(super) fn open_dialog(&self) -> Option<Refusal> {
+    fn open_dialog(&self) -> Option<Refusal> {
         let running = self.browser.ready()?;
         running.browser.open_dialogs().first().map(|dialog| Refusal::new(ErrorCode::InvalidState, dialog))
+    }
+
+    /// Returns the refusal of code beside a dialog that opened a moment before.
+    pub(super) fn blocked(&self) -> Refusal {
+        let answered =
+            || Refusal::new(ErrorCode::InvalidState, "a dialog was open and is answered now: repeat the call");
+        self.open_dialog().unwrap_or_else(answered)
     }
 
     /// Starts a process and waits until it is ready. It connects to the browser while `connected` is locked.

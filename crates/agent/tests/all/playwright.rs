@@ -130,7 +130,7 @@ impl Compared {
 }
 
 #[tokio::test]
-async fn every_method_of_playwright_works_in_callers_code_and_leaves_the_session_as_it_was() {
+async fn every_method_of_playwright_works_in_code_of_callers_without_a_trace() {
     let compared = Compared::start(true).await;
     let client = &compared.client;
     let code = format!("{METHODS}\nreturn outcomes({{ browser, context, page }})");
