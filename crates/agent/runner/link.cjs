@@ -36,15 +36,17 @@ class Link {
    */
   async to(endpoint, target, others, downloads) {
     await this.connect(endpoint);
-    this.#begin(downloads);
     const browser = this.#browser;
     const context = browser.contexts()[0] ?? await browser.newContext();
     const pages = context.pages();
     if (target) {
       const page = withTarget(browser, pages, target);
+      this.#begin(downloads);
       return { page, context, browser, tab: { target_id: target, created: false } };
     }
+    // Before every page seems to have the focus.
     const found = await focused(endpoint, browser, pages, others);
+    this.#begin(downloads);
     const page = found?.page ?? await context.newPage();
     return { page, context, browser, tab: { target_id: found?.target ?? id(browser, page), created: !found } };
   }
