@@ -107,7 +107,7 @@ async fn answer(client: &AgentClient, open: &OpenDialogs, accept: bool) {
 }
 
 #[tokio::test]
-async fn what_blocks_a_page_is_said_to_scripts_at_once_with_and_without_a_display() {
+async fn what_blocks_a_page_is_reported_to_scripts_at_once_in_both_kinds_of_session() {
     for headless in [true, false] {
         let sandbox = Sandbox::start(&AgentConfig { headless, ..scripted() });
         let status = sandbox.ready("blocked").await;
@@ -117,14 +117,14 @@ async fn what_blocks_a_page_is_said_to_scripts_at_once_with_and_without_a_displa
         let page = cdp.attach(&target).await;
         cdp.evaluate(&page, "location.href = 'http://localhost/empty'").await;
         cdp.until(&page, "location.href + document.readyState", &json!("http://localhost/emptycomplete")).await;
-        let refused = async |open: &OpenDialogs, kind: &str, said: &str| {
+        let refused = async |open: &OpenDialogs, kind: &str, text: &str| {
             assert_eq!(open.dialogs[0].kind, kind);
             let began = Instant::now();
             let message = refusal(execute_for(&client, "return page.title()", 30_000).await, began);
-            assert_eq!((message.0, message.1.contains(said)), (ErrorCode::InvalidState, true), "{message:?}");
+            assert_eq!((message.0, message.1.contains(text)), (ErrorCode::InvalidState, true), "{message:?}");
             let began = Instant::now();
             let message = refusal(execute_in(&client, "behind", "return page.title()").await, began);
-            assert_eq!((message.0, message.1.contains(said)), (ErrorCode::InvalidState, true), "{message:?}");
+            assert_eq!((message.0, message.1.contains(text)), (ErrorCode::InvalidState, true), "{message:?}");
         };
 
         cdp.evaluate(&page, "void setTimeout(() => { window.said = confirm('Sure?') }, 0)").await;
@@ -190,7 +190,7 @@ async fn code_of_callers_answers_no_dialog_that_opens_after_it_has_ended() {
 }
 
 #[tokio::test]
-async fn a_crashed_page_is_said_at_once_by_every_operation_until_it_is_loaded_again() {
+async fn a_crashed_page_is_reported_at_once_by_every_operation_until_it_is_reloaded() {
     let (sandbox, client) = started("crash").await;
     let (mut cdp, first) = opened(&sandbox, &client, "http://localhost/empty").await;
     let target = cdp.pages().await.remove(0);
