@@ -41,12 +41,12 @@ pub struct OpenDialogs {
     pub dialogs: Vec<OpenDialog>,
 }
 
-/// A JavaScript dialog; its texts are the page's own.
+/// A JavaScript dialog, whose texts are the page's own, or a print preview.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenDialog {
     /// The browser's id of the page.
     pub page: String,
-    /// `alert`, `confirm`, `prompt` or `beforeunload`.
+    /// `alert`, `confirm`, `prompt`, `beforeunload`, or [`PRINT`](Self::PRINT).
     pub kind: String,
     /// Its message.
     pub message: String,
@@ -56,8 +56,17 @@ pub struct OpenDialog {
     pub url: String,
 }
 
+impl OpenDialog {
+    /// The kind of a print preview. Its `page` is that of the preview, not the page that it prints.
+    pub const PRINT: &str = "print";
+}
+
 impl std::fmt::Display for OpenDialog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.kind == Self::PRINT {
+            return f
+                .write_str("a print preview is open, and its page takes no input: close it, for example with Escape");
+        }
         let given: String = self.message.chars().filter(|character| !character.is_control()).take(100).collect();
         write!(f, "the page waits for an answer to its dialog: {} {given:?}", self.kind)
     }

@@ -21,6 +21,9 @@ const { from, alloc } = Buffer;
 const { writeUInt32LE } = Buffer.prototype;
 const { exit } = process;
 
+/** The answer beside a dialog that the code does not know. */
+const BLOCKED = '{"is":"blocked"}';
+
 /** Serves the agent. `chromium` is the browser type of Playwright. */
 function start(chromium) {
   // The kernel kills this process first when the session's memory is full.
@@ -45,14 +48,15 @@ function start(chromium) {
   }
 
   /** Runs the script and returns the answer to its call, as JSON. */
-  async function run({ code, endpoint, target, others }) {
+  async function run({ code, endpoint, target, others, downloads }) {
     let script;
     try {
       script = compile(code);
     } catch (error) {
       return refusal(error.message);
     }
-    const { page, context, browser, tab } = await link.to(endpoint, target, others);
+    if (link.isBlocked()) return BLOCKED;
+    const { page, context, browser, tab } = await link.to(endpoint, target, others, downloads);
     await send(stringify({ is: 'bound', tab }));
     // Called without its object, which would appear in the stack frames of errors.
     const { run: begin } = script;
@@ -72,12 +76,17 @@ function start(chromium) {
   }
 
   /** Evaluates code in the REPL and returns the answer to its call, as JSON. */
-  async function evaluate({ code, endpoint, others }) {
-    const { page, context, browser } = await link.to(endpoint, null, others);
-    // Loaded only here, because scripts do not need it.
-    repl ??= new (require('./repl.cjs').Repl)((content) => send(stringify({ is: 'output', content })));
-    failed ??= (kind, thrown) => repl.report(kind, thrown);
-    return stringify({ is: 'done', ...await repl.evaluate(code, { page, context, browser }) });
+  async function evaluate({ code, endpoint, others, downloads }) {
+    if (link.isBlocked()) return BLOCKED;
+    try {
+      const { page, context, browser } = await link.to(endpoint, null, others, downloads);
+      // Loaded only here, because scripts do not need it.
+      repl ??= new (require('./repl.cjs').Repl)((content) => send(stringify({ is: 'output', content })));
+      failed ??= (kind, thrown) => repl.report(kind, thrown);
+      return stringify({ is: 'done', ...await repl.evaluate(code, { page, context, browser }) });
+    } finally {
+      link.release();
+    }
   }
 
   async function serve(frame) {

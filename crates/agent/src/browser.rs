@@ -61,8 +61,6 @@ pub(crate) struct Browser {
     viewport: Mutex<Viewport>,
     dialogs: dialogs::Dialogs,
     open_pages: open_pages::OpenPages,
-    /// True if the dialogs of new pages are tracked.
-    tracks_dialogs: AtomicBool,
     /// True if new pages are resized to the viewport.
     resizes_new: AtomicBool,
     held_sizes: remote::HeldSizes,
@@ -99,7 +97,6 @@ impl Browser {
             viewport: Mutex::new(viewport),
             dialogs: dialogs::Dialogs::default(),
             open_pages: open_pages::OpenPages::default(),
-            tracks_dialogs: AtomicBool::new(false),
             resizes_new: AtomicBool::new(false),
             held_sizes: remote::HeldSizes::default(),
         };
@@ -137,11 +134,10 @@ impl Browser {
         Ok(())
     }
 
-    /// Subscribes to new pages, and without a display also to their dialogs.
-    pub(crate) async fn follow_pages(&self, headless: bool) -> Result<(), CdpError> {
-        if headless {
-            self.track_all_dialogs().await?;
-        }
+    /// Subscribes to all pages, and to their dialogs and crashes.
+    pub(crate) async fn follow_pages(&self) -> Result<(), CdpError> {
+        let page = self.probe_page(BROWSER_TIMEOUT).await?;
+        self.track_dialogs(&page).await?;
         self.cdp.send(None, "Target.setDiscoverTargets", json!({ "discover": true })).await
     }
 
@@ -209,8 +205,7 @@ impl Browser {
         let mut is_screen_resized = false;
         let (mut is_any_resized, mut failure) = (false, None);
         for target in self.pages().await? {
-            // A page does not answer while its dialog is open.
-            if self.dialog_of(&target).is_some() {
+            if self.block_of(&target).is_some() {
                 continue;
             }
             let Ok(page) = self.attach(target, BROWSER_TIMEOUT).await else { continue };
@@ -271,9 +266,7 @@ impl Browser {
         if !self.open_pages.admit(&target) {
             return self.close_page(&target).await;
         }
-        if self.tracks_dialogs.load(Ordering::Relaxed) {
-            Arc::clone(&self).track_new_page(target.clone()).await;
-        }
+        Arc::clone(&self).track_new_page(target.clone()).await;
         if self.resizes_new.load(Ordering::Relaxed) {
             self.resize_new(target).await;
         }
@@ -361,7 +354,7 @@ impl Browser {
     async fn page_addresses(&self) -> Result<Vec<(String, String)>, CdpError> {
         let reply = self.cdp.call(None, "Target.getTargets", json!({}), BROWSER_TIMEOUT).await?;
         let targets = reply["targetInfos"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let pages = targets.iter().filter(|info| info["type"] == "page");
+        let pages = targets.iter().filter(|info| info["type"] == "page" && !dialogs::is_print_preview(info));
         Ok(pages.map(|info| (text(&info["targetId"]).to_owned(), text(&info["url"]).to_owned())).collect())
     }
 
@@ -371,10 +364,10 @@ impl Browser {
 
     /// Returns the page of the liveness probe; if there is none, any page or a new one becomes it.
     async fn probe_page(&self, within: Duration) -> Result<Page, CdpError> {
-        if let Some(page) = self.probe_page.lock().clone() {
+        if let Some(page) = self.probe_page.lock().clone().filter(|page| !self.has_crashed(&page.target)) {
             return Ok(page);
         }
-        let target = match self.pages().await?.into_iter().next() {
+        let target = match self.pages().await?.into_iter().find(|target| !self.has_crashed(target)) {
             Some(target) => target,
             None => {
                 let created =
@@ -452,9 +445,9 @@ fn remaining(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// Returns whether a target is a page, and not one that the agent has opened for itself.
+/// Returns whether a target is a page of callers: not one that the agent has opened for itself, nor a print preview.
 pub(crate) fn is_page_of_caller(info: &Value) -> bool {
-    info["type"] == "page" && !own_page::is(text(&info["url"]))
+    info["type"] == "page" && !own_page::is(text(&info["url"])) && !dialogs::is_print_preview(info)
 }
 
 async fn handle_notices(browser: std::sync::Weak<Browser>, mut notices: mpsc::Receiver<Notice>) {

@@ -35,8 +35,9 @@ pub(crate) enum CdpError {
     Closed,
     #[error("{method} was not answered within {} ms", .after.as_millis())]
     Timeout { method: &'static str, after: Duration },
+    /// The page has an open dialog or has crashed; the text says which.
     #[error("{0}")]
-    Dialog(String),
+    Blocked(String),
     #[error("{method} was refused: {message}")]
     Refused { method: &'static str, message: String },
 }
@@ -256,7 +257,7 @@ impl From<CdpError> for Refusal {
             CdpError::Timeout { .. } | CdpError::Closed | CdpError::Connect(_) | CdpError::NotServed => {
                 ErrorCode::BrowserHung
             }
-            CdpError::Dialog(_) => ErrorCode::InvalidState,
+            CdpError::Blocked(_) => ErrorCode::InvalidState,
             CdpError::Refused { .. } => ErrorCode::Internal,
         };
         Self::new(code, error)

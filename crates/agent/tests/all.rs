@@ -28,6 +28,8 @@ mod files;
 mod headful;
 #[path = "all/headless.rs"]
 mod headless;
+#[path = "all/playwright.rs"]
+mod playwright;
 #[path = "all/process.rs"]
 mod process;
 #[path = "all/profile.rs"]

@@ -133,7 +133,7 @@ pub(crate) fn operations(api: &mut Operations) {
         .responds::<EndBody>("200", "The script has ended; `success` says how")
         .refuses([
             ("400", "A field breaks a rule, or no script runner is installed"),
-            ("409", "The session has 8 named executors, or a page has an open dialog"),
+            ("409", "The session has 8 named executors, a page has an open dialog, or the tab of the executor has crashed"),
             ("429", "Too many scripts of the executor wait"),
         ]);
     api.get("/browsers/{id_or_name}/playwright/executors", "list_executors", list_executors)

@@ -12,6 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::dialogs::is_print_preview;
 use super::{Browser, MAX_PAGES, PageState};
 use crate::cdp::{CdpError, Endpoint};
 
@@ -57,7 +58,7 @@ impl Browser {
     }
 
     async fn state_of(&self, target: &str) -> Option<PageState> {
-        if self.dialog_of(target).is_some() {
+        if self.block_of(target).is_some() {
             return None;
         }
         let page = self.attach(target.to_owned(), PAGE_TIMEOUT).await.ok()?;
@@ -87,6 +88,6 @@ async fn list_pages(port: u16) -> Option<Vec<String>> {
     let mut body = Vec::new();
     stream.take(length).read_to_end(&mut body).await.ok()?;
     let list: Vec<Value> = serde_json::from_slice(&body).ok()?;
-    let pages = list.iter().filter(|target| target["type"] == "page");
+    let pages = list.iter().filter(|target| target["type"] == "page" && !is_print_preview(target));
     Some(pages.filter_map(|page| page["id"].as_str()).take(MAX_PAGES).map(str::to_owned).collect())
 }

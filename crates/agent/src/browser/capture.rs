@@ -16,6 +16,9 @@ impl Browser {
     /// Returns a PNG of `region` of the page in front, in device pixels.
     pub(crate) async fn capture(&self, region: Region) -> Result<Vec<u8>, CdpError> {
         let target = self.front_target().await?;
+        if let Some(block) = self.block_of(&target) {
+            return Err(block);
+        }
         // The picture of a page with an emulated size has that size only in the session that emulates it.
         let held = self.held_sizes.session(&target);
         let is_held = held.is_some();
@@ -23,10 +26,9 @@ impl Browser {
             Some(session) => Page { target, session },
             None => self.attach(target, BROWSER_TIMEOUT).await?,
         };
-        // A page with an open dialog cannot be captured.
         let captured = tokio::select! {
             biased;
-            dialog = self.dialog_opens(&page.target) => Err(CdpError::Dialog(dialog.to_string())),
+            block = self.blocks(&page.target) => Err(block),
             captured = self.capture_page(&page, region) => captured,
         };
         if !is_held {

@@ -1,13 +1,12 @@
-//! Dialogs that pages open with `alert`, `confirm`, `prompt` and before they unload.
+//! What blocks pages: the dialogs of `alert`, `confirm` and `prompt` and before a page unloads, print previews, and
+//! crashes of renderers.
 //!
-//! Without a display a dialog is not visible, and its page waits: it answers no call, cannot be captured, and no
-//! further client can attach to it. Only a session that was attached before a dialog opened can answer it, so every
-//! page is tracked from its beginning. No dialog is answered automatically, because a client of the caller may want to
-//! answer it.
+//! A page with a dialog waits: it answers no call, cannot be captured, and no further client can attach to it. Only a
+//! session that was attached before a dialog opened can answer it, so every page is tracked from its beginning. No
+//! dialog is answered automatically, because a client of the caller may want to answer it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
@@ -19,6 +18,10 @@ use casement_agent_protocol::view::OpenDialog;
 
 /// The maximum number of tracked sessions: those of all pages, and those of input devices.
 const MAX_SESSIONS: usize = 1024;
+/// The page of a print preview, which exists as long as the preview. Chromium does not say which page it prints.
+const PRINT_PREVIEW: &str = "chrome://print/";
+/// What operations say about a page whose renderer has crashed.
+const CRASHED: &str = "the page has crashed: reload it, open another URL in it, or use another tab";
 /// The maximum number of characters of each text of a page.
 const MAX_TEXT: usize = 2000;
 
@@ -29,17 +32,23 @@ struct DialogState {
     open: Option<OpenDialog>,
 }
 
-/// The open dialogs, by the session that can answer them.
+/// The open dialogs and the crashed pages.
 #[derive(Debug)]
 pub(super) struct Dialogs {
+    /// The dialogs, by the session that can answer them.
     sessions: Mutex<HashMap<String, DialogState>>,
+    /// The targets of open print previews.
+    previews: Mutex<BTreeSet<String>>,
+    /// The targets whose renderer has crashed and that were not loaded again.
+    crashed: Mutex<BTreeSet<String>>,
     /// The number of changes.
     changes: watch::Sender<u64>,
 }
 
 impl Default for Dialogs {
     fn default() -> Self {
-        Self { sessions: Mutex::default(), changes: watch::Sender::new(0) }
+        let (sessions, previews, crashed) = Default::default();
+        Self { sessions, previews, crashed, changes: watch::Sender::new(0) }
     }
 }
 
@@ -66,12 +75,23 @@ impl Dialogs {
             "Page.javascriptDialogOpening" => self.set(notice, Some(&notice.params)),
             "Page.javascriptDialogClosed" => self.set(notice, None),
             "Target.detachedFromTarget" => self.remove_session(text(&notice.params["sessionId"])),
+            "Target.targetCrashed" => add_target(&self.crashed, &notice.params["targetId"]),
+            "Inspector.targetReloadedAfterCrash" => {
+                let sessions = self.lock();
+                let state = notice.session.as_ref().and_then(|session| sessions.get(session));
+                state.is_some_and(|state| self.crashed.lock().remove(&state.target))
+            }
+            "Target.targetInfoChanged" if is_print_preview(&notice.params["targetInfo"]) => {
+                add_target(&self.previews, &notice.params["targetInfo"]["targetId"])
+            }
             "Target.targetDestroyed" => {
                 let target = text(&notice.params["targetId"]);
                 let mut sessions = self.lock();
                 let before = sessions.len();
                 sessions.retain(|_, state| state.target != target);
-                before != sessions.len()
+                let (had_crashed, was_preview) =
+                    (self.crashed.lock().remove(target), self.previews.lock().remove(target));
+                before != sessions.len() || had_crashed || was_preview
             }
             _ => false,
         };
@@ -106,21 +126,26 @@ impl Dialogs {
     }
 }
 
-impl Browser {
-    /// Tracks the dialogs of all pages, also of later ones.
-    pub(crate) async fn track_all_dialogs(&self) -> Result<(), CdpError> {
-        self.tracks_dialogs.store(true, Ordering::Relaxed);
-        let page = self.probe_page(BROWSER_TIMEOUT).await?;
-        self.track_dialogs(&page).await
-    }
+/// Adds a target; returns false if it is known, or if there are too many.
+fn add_target(targets: &Mutex<BTreeSet<String>>, target: &Value) -> bool {
+    let mut targets = targets.lock();
+    targets.len() < MAX_SESSIONS && targets.insert(text(target).to_owned())
+}
 
-    /// Tracks the dialogs of a page through its session.
+/// Returns true for the target of a print preview.
+pub(super) fn is_print_preview(info: &Value) -> bool {
+    info["type"] == "page" && text(&info["url"]).starts_with(PRINT_PREVIEW)
+}
+
+impl Browser {
+    /// Tracks the dialogs and crashes of a page through its session.
     pub(crate) async fn track_dialogs(&self, page: &Page) -> Result<(), CdpError> {
         self.dialogs.add_session(page);
+        self.cdp.send(Some(&page.session), "Inspector.enable", json!({})).await?;
         self.cdp.send(Some(&page.session), "Page.enable", json!({})).await
     }
 
-    /// Tracks the dialogs of a new page.
+    /// Tracks the dialogs and crashes of a new page.
     pub(super) async fn track_new_page(self: Arc<Self>, target: String) {
         if self.dialogs.is_tracked(&target) {
             return;
@@ -141,10 +166,42 @@ impl Browser {
         self.dialogs.of(target).map(|(_, dialog)| dialog)
     }
 
-    /// Returns all open dialogs, one of each page.
+    /// Returns true if the renderer of the page has crashed, and the page was not loaded again.
+    pub(crate) fn has_crashed(&self, target: &str) -> bool {
+        self.dialogs.crashed.lock().contains(target)
+    }
+
+    /// Returns what keeps a page from answering: a dialog or a crash.
+    pub(crate) fn block_of(&self, target: &str) -> Option<CdpError> {
+        let dialog = self.dialog_of(target).map(|dialog| CdpError::Blocked(dialog.to_string()));
+        dialog.or_else(|| self.has_crashed(target).then(|| CdpError::Blocked(CRASHED.to_owned())))
+    }
+
+    /// Waits until something keeps the page from answering.
+    pub(crate) async fn blocks(&self, target: &str) -> CdpError {
+        let mut changes = self.dialogs.changes.subscribe();
+        loop {
+            if let Some(block) = self.block_of(target) {
+                return block;
+            }
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Returns all open dialogs, one of each page, and the print previews.
     pub(crate) fn open_dialogs(&self) -> Vec<OpenDialog> {
+        let previews = self.dialogs.previews.lock().clone();
         let sessions = self.dialogs.lock();
         let mut open: Vec<OpenDialog> = sessions.values().filter_map(|state| state.open.clone()).collect();
+        open.extend(previews.into_iter().map(|page| OpenDialog {
+            page,
+            kind: OpenDialog::PRINT.to_owned(),
+            message: String::new(),
+            default_text: String::new(),
+            url: PRINT_PREVIEW.to_owned(),
+        }));
         open.sort_by(|one, other| one.page.cmp(&other.page));
         open.dedup_by(|one, other| one.page == other.page);
         open
@@ -153,19 +210,6 @@ impl Browser {
     /// Subscribes to the number of changes.
     pub(crate) fn dialog_changes(&self) -> watch::Receiver<u64> {
         self.dialogs.changes.subscribe()
-    }
-
-    /// Waits until the page has an open dialog.
-    pub(crate) async fn dialog_opens(&self, target: &str) -> OpenDialog {
-        let mut changes = self.dialogs.changes.subscribe();
-        loop {
-            if let Some(open) = self.dialog_of(target) {
-                return open;
-            }
-            if changes.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-        }
     }
 
     /// Accepts the dialog of a page, with the text if it is a prompt, or dismisses it. Does nothing if none is open.

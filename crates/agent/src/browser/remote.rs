@@ -63,7 +63,6 @@ impl Browser {
     /// Subscribes to the pages of a remote browser, also to those that are open. Each gets its size, and its dialogs
     /// are tracked.
     pub(crate) async fn follow_remote_pages(&self) -> Result<(), CdpError> {
-        self.tracks_dialogs.store(true, Ordering::Relaxed);
         self.resizes_new.store(true, Ordering::Relaxed);
         self.cdp.send(None, "Target.setDiscoverTargets", json!({ "discover": true })).await
     }

@@ -26,8 +26,8 @@ impl Browser {
 
     /// Terminates the script of an attached page if the page does not answer.
     pub(crate) async fn free_stuck(&self, page: &Page) {
-        // A page with an open dialog waits for the answer to it.
-        if self.has_dialog(page) {
+        // A page with an open dialog waits for the answer to it, and a crashed one runs no script.
+        if self.block_of(&page.target).is_some() {
             return;
         }
         // On an idle page this would terminate the next script.

@@ -15,7 +15,7 @@ use super::us_keys;
 /// The reason why an input action failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InputError {
-    #[error("the page takes no input: it hangs, or a dialog is open; {0}")]
+    #[error("the page takes no input: {0}")]
     Page(#[from] CdpError),
     #[error(transparent)]
     Display(#[from] DisplayError),
@@ -28,6 +28,7 @@ impl From<InputError> for Refusal {
     fn from(error: InputError) -> Self {
         let code = match &error {
             InputError::Page(CdpError::Refused { .. }) | InputError::Cancelled => ErrorCode::Failed,
+            InputError::Page(CdpError::Blocked(_)) => ErrorCode::InvalidState,
             InputError::Page(_) | InputError::Display(DisplayError::Hung(_)) => ErrorCode::BrowserHung,
             InputError::Display(_) => ErrorCode::Internal,
         };

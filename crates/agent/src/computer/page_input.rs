@@ -61,6 +61,11 @@ impl PageInput {
             return Ok(());
         }
         let front = self.browser.front_target().await?;
+        if self.browser.has_crashed(&front)
+            && let Some(block) = self.browser.block_of(&front)
+        {
+            return Err(block);
+        }
         if self.page.as_ref().is_some_and(|page| page.target == front) {
             return Ok(());
         }
@@ -85,10 +90,16 @@ impl PageInput {
         // An event that opens a dialog has taken effect, but is acknowledged only when the dialog is closed.
         let sent = tokio::select! {
             sent = self.browser.cdp.call(Some(&page.session), method, params, EVENT) => sent.map(drop),
-            _ = self.browser.dialog_opens(&page.target) => Ok(()),
+            interrupted = self.interruption(&page.target) => interrupted,
         };
         self.forget_lost(&sent);
         sent
+    }
+
+    /// Waits until the page has a dialog or crashes, which is an error.
+    async fn interruption(&self, target: &str) -> Result<(), CdpError> {
+        let block = self.browser.blocks(target).await;
+        if self.browser.has_crashed(target) { Err(block) } else { Ok(()) }
     }
 
     /// Applies a key to the open dialog.
@@ -129,7 +140,7 @@ impl PageInput {
             for answer in answers {
                 let answered = tokio::select! {
                     answered = answer.within(EVENT) => answered.map(drop),
-                    _ = self.browser.dialog_opens(&page.target) => Ok(()),
+                    interrupted = self.interruption(&page.target) => interrupted,
                 };
                 sent = sent.and(answered);
             }
@@ -141,10 +152,10 @@ impl PageInput {
         sent
     }
 
-    /// Deselects the page after a refused event, because the page may be closed. The next action selects the page in
+    /// Deselects the page after a refused event, because the page may be closed or has crashed. The next action selects the page in
     /// front.
     fn forget_lost(&mut self, sent: &Result<(), CdpError>) {
-        if matches!(sent, Err(CdpError::Refused { .. })) {
+        if matches!(sent, Err(CdpError::Refused { .. } | CdpError::Blocked(_))) {
             self.page = None;
             self.buttons = 0;
         }

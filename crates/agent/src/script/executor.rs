@@ -25,8 +25,8 @@ use crate::reply::Refusal;
 use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::script::{self as wire, ExecuteScript, MAX_WAITING, ScriptEnd, Tab};
 
-/// After this time without a script the process disconnects from the browser, so that Playwright answers no dialogs of
-/// other clients.
+/// After this time without a script the process disconnects from the browser, so that Playwright does not follow pages
+/// that only others use.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// After this further time the process is ended.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -137,6 +137,7 @@ impl Executor {
         let message = json!({
             "is": "run", "code": code, "endpoint": self.runner.endpoint(),
             "target": tab.as_ref().map(|tab| &tab.target_id), "others": *self.runner.executor_tabs.lock(),
+            "downloads": self.runner.downloads(),
         });
         let outcome = tokio::select! {
             biased;
@@ -153,6 +154,14 @@ impl Executor {
                 running.end().await;
                 self.free_stuck_page().await;
                 abandoned.is_armed = false;
+                if message.is == MessageKind::Blocked {
+                    return Err(self.runner.blocked());
+                }
+                if let Some(running) = self.runner.browser.ready()
+                    && let Some(refusal) = self.close_crashed_tab(&running.browser).await
+                {
+                    return Err(refusal);
+                }
                 let why = message.error.unwrap_or_default();
                 let message: String = why.lines().next().unwrap_or_default().chars().take(300).collect();
                 return Err(Refusal::new(ErrorCode::BrowserHung, message));
@@ -180,9 +189,15 @@ impl Executor {
     }
 
     /// Returns the tab of a named executor. Opens it if it does not exist; `None` for the default executor.
+    ///
+    /// # Errors
+    /// [`ErrorCode::InvalidState`] once if the tab has crashed. It is closed, so that the next script gets a new one.
     async fn own_tab(&self, browser: &Browser) -> Result<Option<Tab>, Refusal> {
         if self.name.is_none() {
             return Ok(None);
+        }
+        if let Some(refusal) = self.close_crashed_tab(browser).await {
+            return Err(refusal);
         }
         let known = self.tab.lock().clone();
         if let Some(page) = known
@@ -199,6 +214,17 @@ impl Executor {
             tabs.remove(&closed.target);
         }
         Ok(Some(Tab { target_id, created: true }))
+    }
+
+    /// Closes the tab of a named executor if it has crashed, and returns the refusal that says so.
+    async fn close_crashed_tab(&self, browser: &Browser) -> Option<Refusal> {
+        let has_crashed = self.tab.lock().as_ref().is_some_and(|page| browser.has_crashed(&page.target));
+        if !has_crashed {
+            return None;
+        }
+        self.leave_tab(true).await;
+        let message = "the tab of the executor has crashed and was closed: the next script gets a new one";
+        Some(Refusal::new(ErrorCode::InvalidState, message))
     }
 
     /// Prepares a process of the default executor, unless one is being prepared.

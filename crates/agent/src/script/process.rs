@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 
+use crate::downloads;
 use casement_agent_protocol::AgentConfig;
 use casement_agent_protocol::repl::{Content, MAX_IMAGES};
 use casement_agent_protocol::script::{MAX_OUTPUT, MAX_RESULT, Tab, as_given};
@@ -42,6 +43,8 @@ pub(crate) struct RunnerConfig {
     forwarder_port: Option<u16>,
     /// The folder of the script runner; `None` if it is not installed.
     pub(super) folder: Option<PathBuf>,
+    /// The download directory of the session; `None` for a remote browser, whose files are on its own machine.
+    pub(super) downloads: Option<PathBuf>,
 }
 
 impl RunnerConfig {
@@ -52,6 +55,7 @@ impl RunnerConfig {
             debugging_port: config.debugging_port,
             forwarder_port: config.remote.is_none().then_some(config.forwarder_port),
             folder: config.script_runner.clone(),
+            downloads: config.remote.is_none().then(|| downloads::directory(&config.profile)),
         }
     }
 }
@@ -89,6 +93,8 @@ pub(super) enum MessageKind {
     Output,
     /// The script or the code ended.
     Done,
+    /// A page has a dialog that opened before the code and that no listener of the REPL has received; no code was run.
+    Blocked,
     /// The runner could not connect to the browser; no code was run.
     Failed,
     #[serde(other)]

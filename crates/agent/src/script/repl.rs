@@ -85,6 +85,11 @@ impl Repl {
                 *place = Some(process);
                 return Err(Refusal::new(ErrorCode::BrowserHung, message));
             }
+            Outcome::Blocked => {
+                *place = Some(process);
+                abandoned.is_armed = false;
+                return Err(self.runner.blocked());
+            }
             Outcome::TimedOut => {
                 process.end().await;
                 self.runner.free_stuck_page().await;
@@ -123,6 +128,7 @@ impl Repl {
     async fn run(&self, process: &mut Process, code: &str, deadline: Instant, output: &mut Output) -> Outcome {
         let message = json!({
             "is": "evaluate", "code": code, "endpoint": self.runner.endpoint(), "others": *self.runner.executor_tabs.lock(),
+            "downloads": self.runner.downloads(),
         });
         if !matches!(timeout_at(deadline, process.send(&message)).await, Ok(Ok(()))) {
             return Outcome::Ended;
@@ -140,6 +146,7 @@ impl Repl {
                     output.is_truncated |= truncated;
                     return Outcome::Done(Done { error, stack });
                 }
+                RunnerMessage { is: MessageKind::Blocked, .. } => return Outcome::Blocked,
                 RunnerMessage { is: MessageKind::Failed, error, .. } => {
                     let why = error.unwrap_or_default();
                     return Outcome::Failed(why.lines().next().unwrap_or_default().chars().take(300).collect());
@@ -169,6 +176,8 @@ enum Outcome {
     Done(Done),
     /// The process could not connect to the browser; no code was run.
     Failed(String),
+    /// A dialog is open that the code does not know; no code was run.
+    Blocked,
     /// The process ended before the code did.
     Ended,
     TimedOut,

@@ -1,5 +1,6 @@
 //! Starts the processes that run code of callers, connected to the browser.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,10 +60,23 @@ impl Runner {
     pub(super) fn usable_browser(&self) -> Result<Arc<RunningBrowser>, Refusal> {
         let running = self.browser.usable()?;
         // Playwright cannot use a page with a dialog that it did not see open.
-        match running.browser.open_dialogs().first() {
-            Some(dialog) => Err(Refusal::new(ErrorCode::InvalidState, dialog)),
+        match self.open_dialog() {
+            Some(refusal) => Err(refusal),
             None => Ok(running),
         }
+    }
+
+    /// Returns the refusal of code while a page has a dialog; `None` if no page has one.
+    fn open_dialog(&self) -> Option<Refusal> {
+        let running = self.browser.ready()?;
+        running.browser.open_dialogs().first().map(|dialog| Refusal::new(ErrorCode::InvalidState, dialog))
+    }
+
+    /// Returns the refusal of code beside a dialog that opened a moment before.
+    pub(super) fn blocked(&self) -> Refusal {
+        let answered =
+            || Refusal::new(ErrorCode::InvalidState, "a dialog was open and is answered now: repeat the call");
+        self.open_dialog().unwrap_or_else(answered)
     }
 
     /// Starts a process and waits until it is ready. It connects to the browser while `connected` is locked.
@@ -123,6 +137,11 @@ impl Runner {
     /// Returns the URL of the browser's debugging protocol.
     pub(super) fn endpoint(&self) -> String {
         self.browser.debugging_url()
+    }
+
+    /// Returns the directory of the session's downloads, if the browser's files are those of this machine.
+    pub(super) fn downloads(&self) -> Option<Cow<'_, str>> {
+        self.config.downloads.as_deref().map(Path::to_string_lossy)
     }
 
     /// Terminates the code that an ended script may have left running in a page, because no other script could connect

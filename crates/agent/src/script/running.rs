@@ -45,7 +45,11 @@ impl RunningScript {
         }
         loop {
             match timeout_at(deadline, process.receive()).await {
-                Ok(Ok(Some(message @ RunnerMessage { is: MessageKind::Done | MessageKind::Failed, .. }))) => {
+                Ok(Ok(Some(
+                    message @ RunnerMessage {
+                        is: MessageKind::Done | MessageKind::Failed | MessageKind::Blocked, ..
+                    },
+                ))) => {
                     return Outcome::Message(message);
                 }
                 Ok(Ok(Some(message))) => self.tab = message.tab.or(self.tab.take()),

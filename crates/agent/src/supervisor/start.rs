@@ -144,7 +144,7 @@ impl Supervisor {
         status.add_stage("attach");
         browser.cdp.send(None, "Browser.setDownloadBehavior", downloads::behavior(&config.profile)).await?;
         browser.prove_first_page(config.headless).await?;
-        browser.follow_pages(config.headless).await?;
+        browser.follow_pages().await?;
         if let Some(previous) = previous {
             browser.show_restored(previous).await?;
             if config.headless
@@ -228,7 +228,7 @@ impl From<CdpError> for StartError {
         let code = match error {
             CdpError::Connect(_) | CdpError::NotServed => FailureCode::DebuggingPort,
             CdpError::Closed => FailureCode::BrowserSpawn,
-            CdpError::Timeout { .. } | CdpError::Refused { .. } | CdpError::Dialog(_) => FailureCode::PageUnresponsive,
+            CdpError::Timeout { .. } | CdpError::Refused { .. } | CdpError::Blocked(_) => FailureCode::PageUnresponsive,
         };
         Self::new(code, error)
     }

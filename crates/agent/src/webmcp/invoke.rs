@@ -20,8 +20,8 @@ impl WebMcp {
     pub(super) async fn invoke(&self, request: InvokeTool) -> Result<ToolResult, Refusal> {
         let running = self.browser.usable()?;
         let reference = ToolReference::decode(&request.tool_ref).ok_or_else(gone)?;
-        if let Some(dialog) = running.browser.dialog_of(&reference.target_id) {
-            return Err(Refusal::new(ErrorCode::InvalidState, dialog));
+        if let Some(block) = running.browser.block_of(&reference.target_id) {
+            return Err(block.into());
         }
         let deadline = Instant::now() + Duration::from_millis(request.timeout_ms);
         if let Some(id) = &reference.custom {

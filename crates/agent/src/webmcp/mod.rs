@@ -83,7 +83,7 @@ impl WebMcp {
         let running = self.browser.usable()?;
         let (cdp, _notices) = Cdp::connect_within(&self.browser.endpoint(), BROWSER_TIMEOUT).await?;
         let pages = documents::pages(&cdp).await?;
-        let answering = pages.iter().filter(|page| running.browser.dialog_of(&page.target_id).is_none());
+        let answering = pages.iter().filter(|page| running.browser.block_of(&page.target_id).is_none());
         let documents = join_all(answering.map(|page| documents::of_page(&cdp, page))).await;
         let custom = if exclude_custom { Vec::new() } else { self.custom.all() };
         let mut numbers = self.numbers.lock();

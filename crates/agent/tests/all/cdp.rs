@@ -41,6 +41,12 @@ impl Cdp {
     }
 
     /// Returns the ids of the open pages.
+    /// Crashes the renderer of a page, which answers no call.
+    pub(crate) async fn crash(&mut self, session: &str) {
+        self.0.send(Some(session), "Page.crash", &json!({})).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+
     pub(crate) async fn pages(&mut self) -> Vec<String> {
         self.0.pages().await.unwrap()
     }

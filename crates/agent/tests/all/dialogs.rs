@@ -3,12 +3,17 @@
 use std::time::{Duration, Instant};
 
 use casement_agent_protocol::client::{AgentClient, ClientError};
+use casement_agent_protocol::computer::{Action, Perform, Point};
 use casement_agent_protocol::view::{ANSWER, DIALOGS, DialogAnswer, NextDialogs, OpenDialogs};
-use casement_agent_protocol::{ErrorCode, ExitReason, State};
+use casement_agent_protocol::{AgentConfig, ErrorCode, ExitReason, State};
 use serde_json::json;
 
 use crate::cdp::{Cdp, EMPTY};
+use crate::executors::{execute_in, executors};
+use crate::repl::{request, written};
 use crate::sandbox::{Sandbox, TEST_TIMEOUT, config, end};
+use crate::script::{execute, execute_for, result, scripted, started};
+use crate::webmcp::opened;
 
 const SIZE: (u32, u32) = (900, 700);
 
@@ -82,4 +87,141 @@ async fn a_browser_that_a_client_closed_says_so_with_and_without_a_display() {
         let ended = end(&mut events).await;
         assert_eq!(ended.0, ExitReason::Closed, "{method}: {}", ended.1);
     }
+}
+
+/// Returns the code, the message and the time of a refusal.
+fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>, began: Instant) -> (ErrorCode, String) {
+    let Err(ClientError::Refused(body)) = result else { panic!("{result:?}") };
+    assert!(began.elapsed() < Duration::from_secs(8), "{body:?} after {:?}", began.elapsed());
+    (body.code, body.message)
+}
+
+async fn perform(client: &AgentClient, action: Action) -> Result<(), ClientError> {
+    client.command("/v1/computer/perform", &Perform { actions: vec![action] }, TEST_TIMEOUT).await
+}
+
+async fn answer(client: &AgentClient, open: &OpenDialogs, accept: bool) {
+    let answer = DialogAnswer { page: open.dialogs[0].page.clone(), accept, text: String::new() };
+    client.command(ANSWER, &answer, TEST_TIMEOUT).await.unwrap();
+    until_open(client, 0).await;
+}
+
+#[tokio::test]
+async fn what_blocks_a_page_is_reported_to_scripts_at_once_in_both_kinds_of_session() {
+    for headless in [true, false] {
+        let sandbox = Sandbox::start(&AgentConfig { headless, ..scripted() });
+        let status = sandbox.ready("blocked").await;
+        let client = sandbox.client().await;
+        let mut cdp = Cdp::dial(&sandbox, &status).await;
+        let target = cdp.pages().await.remove(0);
+        let page = cdp.attach(&target).await;
+        cdp.evaluate(&page, "location.href = 'http://localhost/empty'").await;
+        cdp.until(&page, "location.href + document.readyState", &json!("http://localhost/emptycomplete")).await;
+        let refused = async |open: &OpenDialogs, kind: &str, text: &str| {
+            assert_eq!(open.dialogs[0].kind, kind);
+            let began = Instant::now();
+            let message = refusal(execute_for(&client, "return page.title()", 30_000).await, began);
+            assert_eq!((message.0, message.1.contains(text)), (ErrorCode::InvalidState, true), "{message:?}");
+            let began = Instant::now();
+            let message = refusal(execute_in(&client, "behind", "return page.title()").await, began);
+            assert_eq!((message.0, message.1.contains(text)), (ErrorCode::InvalidState, true), "{message:?}");
+        };
+
+        cdp.evaluate(&page, "void setTimeout(() => { window.said = confirm('Sure?') }, 0)").await;
+        let open = until_open(&client, 1).await;
+        refused(&open, "confirm", "confirm \"Sure?\"").await;
+        answer(&client, &open, true).await;
+        cdp.until(&page, "window.said", &json!(true)).await;
+
+        cdp.evaluate(&page, "onbeforeunload = (event) => event.preventDefault()").await;
+        for kind in ["mousePressed", "mouseReleased"] {
+            let click = json!({ "type": kind, "x": 50, "y": 50, "button": "left", "clickCount": 1 });
+            cdp.call(Some(&page), "Input.dispatchMouseEvent", click).await;
+        }
+        cdp.evaluate(&page, "void setTimeout(() => { location.href = 'http://localhost/cookies' }, 0)").await;
+        let open = until_open(&client, 1).await;
+        refused(&open, "beforeunload", "beforeunload").await;
+        answer(&client, &open, false).await;
+        cdp.evaluate(&page, "onbeforeunload = null").await;
+
+        if !headless {
+            cdp.evaluate(&page, "void setTimeout(print, 0)").await;
+            let open = until_open(&client, 1).await;
+            refused(&open, "print", "a print preview is open").await;
+            let escape = Action::Press { chords: vec![vec![0xff1b]], duration_ms: 0, hold: Vec::new() };
+            perform(&client, escape).await.unwrap();
+            until_open(&client, 0).await;
+        }
+        assert_eq!(result(&client, "return page.url()").await, json!("http://localhost/empty"));
+    }
+}
+
+#[tokio::test]
+async fn code_of_callers_answers_no_dialog_that_opens_after_it_has_ended() {
+    let (sandbox, client) = started("after a script").await;
+    let (mut cdp, page) = opened(&sandbox, &client, "http://localhost/empty").await;
+    for place in ["a script", "the REPL"] {
+        if place == "a script" {
+            result(&client, "return page.title()").await;
+            // The process for the next script is loaded and connected while a script runs and after its end.
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        } else {
+            written(&client, "let kept = await page.title()").await;
+        }
+        cdp.evaluate(&page, "void setTimeout(() => { window.said = confirm('Sure?') }, 0)").await;
+        let open = until_open(&client, 1).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(until_open(&client, 1).await.dialogs, open.dialogs, "after {place}");
+        if place == "the REPL" {
+            let began = Instant::now();
+            let (code, message) = refusal(request(&client, "repl.write(1)", false, 30_000).await, began);
+            assert_eq!((code, message.contains("Sure?")), (ErrorCode::InvalidState, true), "{message}");
+        }
+        answer(&client, &open, true).await;
+        cdp.until(&page, "window.said", &json!(true)).await;
+    }
+    assert_eq!(written(&client, "repl.write(kept === '', await page.evaluate(() => 7))").await, "true 7");
+
+    // A dialog for which the code has a listener belongs to the code.
+    written(&client, "let asked; page.on('dialog', (dialog) => { asked = dialog })").await;
+    cdp.evaluate(&page, "void setTimeout(() => { window.said = prompt('Name?') }, 0)").await;
+    until_open(&client, 1).await;
+    assert_eq!(written(&client, "await asked.accept('Zoë'); repl.write(await page.evaluate(() => said))").await, "Zoë");
+}
+
+#[tokio::test]
+async fn a_crashed_page_is_reported_at_once_by_every_operation_until_it_is_reloaded() {
+    let (sandbox, client) = started("crash").await;
+    let (mut cdp, first) = opened(&sandbox, &client, "http://localhost/empty").await;
+    let target = cdp.pages().await.remove(0);
+    assert!(execute_in(&client, "behind", "return 1").await.unwrap().success);
+    let behind = executors(&client).await[1].target_id.clone().unwrap();
+    let behind = cdp.attach(&behind).await;
+    cdp.crash(&first).await;
+    let crashed = |(code, message): (ErrorCode, String)| {
+        assert_eq!((code, message.contains("the page has crashed")), (ErrorCode::InvalidState, true), "{message}");
+    };
+    let began = Instant::now();
+    crashed(refusal(client.screenshot(None, SIZE).await, began));
+    let began = Instant::now();
+    let click = Action::Move { to: Point { x: 50, y: 50 }, smooth: false, duration_ms: None, hold: Vec::new() };
+    crashed(refusal(
+        client.command("/v1/computer/perform", &Perform { actions: vec![click] }, TEST_TIMEOUT).await,
+        began,
+    ));
+    let began = Instant::now();
+    let elsewhere = execute(&client, "return context.pages().length").await;
+    assert!(elsewhere.success && began.elapsed() < Duration::from_secs(8), "{elsewhere:?} {:?}", began.elapsed());
+
+    cdp.crash(&behind).await;
+    let began = Instant::now();
+    let (code, message) = refusal(execute_in(&client, "behind", "return 1").await, began);
+    assert_eq!((code, message.contains("has crashed")), (ErrorCode::InvalidState, true), "{message}");
+    let anew = execute_in(&client, "behind", "return page.url()").await.unwrap();
+    assert!(anew.success && anew.tab.as_ref().unwrap().created, "{anew:?}");
+
+    cdp.call(None, "Target.activateTarget", json!({ "targetId": target })).await;
+    cdp.call(Some(&first), "Page.reload", json!({})).await;
+    cdp.until(&first, "document.readyState", &json!("complete")).await;
+    client.screenshot(None, SIZE).await.unwrap();
 }

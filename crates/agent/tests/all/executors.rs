@@ -12,19 +12,19 @@ use serde_json::{Value, json};
 
 use crate::script::*;
 
-async fn execute_in(client: &AgentClient, executor: &str, code: &str) -> Result<ScriptEnd, ClientError> {
+pub(crate) async fn execute_in(client: &AgentClient, executor: &str, code: &str) -> Result<ScriptEnd, ClientError> {
     let (code, executor) = (code.to_owned(), Some(executor.to_owned()));
     let requested = ExecuteScript { code, timeout_ms: 100_000, within_ms: None, executor };
     let end = client.download(EXECUTE_IN, &requested, LONG).await?.collect(usize::MAX).await?;
     Ok(serde_json::from_slice(&end).unwrap())
 }
 
-fn value(end: &ScriptEnd) -> Value {
+pub(crate) fn value(end: &ScriptEnd) -> Value {
     assert!(end.success, "{end:?}");
     end.result.as_ref().map_or(Value::Null, |result| serde_json::from_str(result.get()).unwrap())
 }
 
-async fn executors(client: &AgentClient) -> Vec<Executor> {
+pub(crate) async fn executors(client: &AgentClient) -> Vec<Executor> {
     client.call::<ExecutorList>(LIST_EXECUTORS, &(), LONG).await.unwrap().executors
 }
 

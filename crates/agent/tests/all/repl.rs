@@ -7,7 +7,12 @@ use casement_agent_protocol::{AgentConfig, ErrorCode};
 use crate::sandbox::{Sandbox, config, gone};
 use crate::script::{LONG, execute, started};
 
-async fn request(client: &AgentClient, code: &str, reset: bool, timeout_ms: u64) -> Result<Evaluation, ClientError> {
+pub(crate) async fn request(
+    client: &AgentClient,
+    code: &str,
+    reset: bool,
+    timeout_ms: u64,
+) -> Result<Evaluation, ClientError> {
     let requested = EvaluateCode { code: code.to_owned(), reset, timeout_ms, within_ms: None };
     let end = client.download(EVALUATE, &requested, LONG).await?.collect(usize::MAX).await?;
     Ok(serde_json::from_slice(&end).unwrap())

@@ -245,7 +245,7 @@ pub(crate) fn operations(api: &mut Operations) {
         .refuses([
             ("400", "A field breaks a rule, or the browser does not know WebMCP"),
             ("404", "The session does not exist, or the reference is not valid any more"),
-            ("409", "The page has an open dialog"),
+            ("409", "The page has an open dialog or has crashed"),
             ("429", "Too many scripts wait before the custom tool"),
         ]);
     custom::operations(api);
