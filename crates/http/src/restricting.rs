@@ -57,8 +57,19 @@ const KEY_RIGHTS_AND_LIFETIME: &[&str] = &[
     "expires_at",
     "days_to_expire",
     "expires_in",
+    "expires_in_days",
     "expiry",
+    "valid_until",
+    "not_after",
     "ttl",
+    "ttl_seconds",
+    "lifetime",
+    "max_age",
+    "read_only",
+    "access",
+    "allowed_ips",
+    "ip_allowlist",
+    "rate_limit",
     "statements",
     "action",
     "effect",
@@ -67,6 +78,7 @@ const KEY_RIGHTS_AND_LIFETIME: &[&str] = &[
     "roles",
     "scopes",
     "project",
+    "project_name",
 ];
 const HOSTS: &[&str] = &[
     "allowed_hosts",
@@ -75,12 +87,25 @@ const HOSTS: &[&str] = &[
     "allowed_domains",
     "blocked_hosts",
     "blocked_domains",
+    "hosts",
+    "domains",
+    "allowlist",
+    "blocklist",
+    "network_policy",
+    "network_config",
+    "egress",
+    "firewall",
     "policy",
+    "policies",
+    "managed_policies",
+    "url_blocklist",
+    "url_allowlist",
 ];
 const OF_THE_BROWSER: &[&str] = &["browser_policy", "chrome_policy", "kiosk_mode"];
 const NETWORK: &[&str] = &["network", "proxy", "proxy_id"];
 const PROJECT_LIMITS: &[&str] = &["max_concurrent_sessions", "max_concurrent_invocations", "max_pooled_sessions"];
-const OTHER_LIMITS: &[&str] = &["max_sessions", "limits"];
+const OTHER_LIMITS: &[&str] =
+    &["max_sessions", "max_browsers", "max_invocations", "concurrent_sessions", "concurrent_invocations", "limits"];
 
 const fn all(path: &'static str, operations: &'static [Route]) -> Object {
     Object { operations, path, unknown: Unknown::All }
@@ -109,8 +134,17 @@ const OBJECTS: &[Object] = &[
     like(
         "",
         &[CREATE_SESSION],
-        &["network", "browser_policy", "chrome_policy", "proxy", "proxy_id", "kiosk_mode", "telemetry"],
-        &[HOSTS],
+        &[
+            "network",
+            "browser_policy",
+            "chrome_policy",
+            "proxy",
+            "proxy_id",
+            "kiosk_mode",
+            "telemetry",
+            "timeout_seconds",
+        ],
+        &[HOSTS, &["proxy_url", "proxy_server", "kiosk", "telemetry_enabled", "save_changes", "memory_limit"]],
     ),
     like("", &[UPDATE_SESSION], &["network", "proxy", "proxy_id", "telemetry"], &[OF_THE_BROWSER, HOSTS]),
     like(
@@ -124,7 +158,7 @@ const OBJECTS: &[Object] = &[
     like("telemetry.storage", CAPTURES, &["enabled"], &[&["disabled"]]),
     like("telemetry.browser.*", CAPTURES, &["enabled"], &[&["disabled"]]),
     like("telemetry.export.otlp", CAPTURES, &["enabled"], &[&["disabled"]]),
-    like("", &[UPDATE_PROJECT_LIMITS], PROJECT_LIMITS, &[&["max_sessions", "max_invocations", "limits"]]),
+    like("", &[UPDATE_PROJECT_LIMITS], PROJECT_LIMITS, &[OTHER_LIMITS]),
     like("", &[UPDATE_LIMITS], &["default_project_max_concurrent_sessions"], &[PROJECT_LIMITS, OTHER_LIMITS]),
     like("", &[CREATE_PROJECT], &[], &[PROJECT_LIMITS, OTHER_LIMITS]),
     like("", &[UPDATE_PROJECT], &["status"], &[PROJECT_LIMITS, OTHER_LIMITS]),

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Step, StepError};
+use crate::own_groups::OwnGroups;
 use crate::process::Identity;
 use crate::record::MemoryLimit;
 
@@ -66,16 +67,22 @@ impl Controllers {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
         let v2 = mounts.iter().filter(|m| m.kind == "cgroup2").find_map(|m| find_v2(&m.at, own?));
-        let v1 = |controller: &str| {
+        let own_groups = OwnGroups::find();
+        let v1 = |controller: &str, limited: Option<&Path>| {
             let mount = mounts.iter().find(|m| m.kind == "cgroup" && m.options.split(',').any(|o| o == controller))?;
-            let ours = mount.at.join(ROOT_GROUP);
+            // A limit of the service holds only for groups below its own.
+            let ours = limited.unwrap_or(&mount.at).join(ROOT_GROUP);
             make(&ours).ok().filter(|()| may_write(&ours)).map(|()| ours)
         };
         match v2 {
             Some(v2) => Self { v2: Some(v2), ..Self::default() },
             None => {
-                let v1_cpu = v1("cpu").filter(|ours| fs::write(ours.join("cpu.shares"), SHARES_V1).is_ok());
-                let limits = Self { v1_memory: v1("memory"), v1_pids: v1("pids"), ..Self::default() };
+                let v1_cpu = v1("cpu", None).filter(|ours| fs::write(ours.join("cpu.shares"), SHARES_V1).is_ok());
+                let limits = Self {
+                    v1_memory: v1("memory", own_groups.v1_memory_limit()),
+                    v1_pids: v1("pids", own_groups.v1_pids_limit()),
+                    ..Self::default()
+                };
                 let all = Self { v1_cpu, ..limits.clone() };
                 all.usable().or_else(|| limits.usable()).unwrap_or_default()
             }

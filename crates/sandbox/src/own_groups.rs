@@ -155,6 +155,16 @@ impl OwnGroups {
         }
     }
 
+    /// Returns the nearest group of version 1 that limits the memory: only groups below it are within its limit.
+    pub(crate) fn v1_memory_limit(&self) -> Option<&Path> {
+        nearest(&self.v1_memory, &MEMORY_V1)
+    }
+
+    /// Returns the nearest group of version 1 that limits the processes.
+    pub(crate) fn v1_pids_limit(&self) -> Option<&Path> {
+        nearest(&self.v1_pids, &PIDS)
+    }
+
     fn memory(&self) -> impl Iterator<Item = Bound> {
         let v2 = self.v2.iter().filter_map(|group| Bound::read(group, &MEMORY_V2));
         v2.chain(self.v1_memory.iter().filter_map(|group| Bound::read(group, &MEMORY_V1)))
@@ -163,6 +173,11 @@ impl OwnGroups {
     fn processes(&self) -> impl Iterator<Item = Bound> {
         self.v2.iter().chain(&self.v1_pids).filter_map(|group| Bound::read(group, &PIDS))
     }
+}
+
+/// Returns the first of these groups that limits a resource.
+fn nearest<'g>(groups: &'g [PathBuf], files: &Files) -> Option<&'g Path> {
+    groups.iter().find(|group| Bound::read(group, files).is_some()).map(PathBuf::as_path)
 }
 
 /// Returns the group at this path of its hierarchy and the groups above it, as far as they are below the mount. A
@@ -231,6 +246,23 @@ mod tests {
         let groups = OwnGroups::of(&v1, "4:memory:/\n");
         assert_eq!((groups.memory_bytes(), groups.sessions()), (None, None));
         assert_eq!(groups.check_room(u64::MAX, u32::MAX), Ok(()));
+        Ok(())
+    }
+
+    #[test]
+    fn the_nearest_group_of_version_1_with_a_limit_is_that_of_the_sandboxes() -> anyhow::Result<()> {
+        let root = tempfile::tempdir()?;
+        let files = [
+            ("memory.limit_in_bytes", "9223372036854771712\n"),
+            ("slice/memory.limit_in_bytes", "2147483648\n"),
+            ("slice/service/memory.limit_in_bytes", "9223372036854771712\n"),
+        ];
+        written(root.path(), &files);
+        let v1 = format!("31 20 0:27 / {} rw - cgroup cgroup rw,memory", root.path().display());
+        let groups = OwnGroups::of(&v1, "4:memory:/slice/service\n");
+        assert_eq!(groups.v1_memory_limit(), Some(&*root.path().join("slice")));
+        assert_eq!(groups.v1_pids_limit(), None);
+        assert_eq!(OwnGroups::of(&v1, "4:memory:/\n").v1_memory_limit(), None);
         Ok(())
     }
 

@@ -120,12 +120,6 @@ pub(super) const SWITCHES: &[Switch] = &[
     Switch::new("--disable-hang-monitor", ALL, "no dialog in the window about a page that is busy"),
     Switch::new("--disable-prompt-on-repost", ALL, "a form is sent again by a reload without a question in the window"),
     Switch::new(
-        "--disable-popup-blocking",
-        PLAIN,
-        "`window.open` works without a click, as in the browsers that Playwright and Puppeteer start. In a person's \
-         browser it does not, so not in stealth",
-    ),
-    Switch::new(
         "--disable-ipc-flooding-protection",
         PLAIN,
         "more than 200 navigations of a page in 10 s, such as `history.pushState`, take effect. In a person's browser \

@@ -25,6 +25,7 @@ fn differences(client: &str, kind: &str) -> Vec<(&'static str, Value)> {
         ("navigator.webdriver", json!(false)),
         ("scrollbars", json!(true)),
         ("WebRTC between pages", json!(false)),
+        ("windows without a click", json!(false)),
         // The script does not ask the clients' own browsers, because the machine of the test may have no network.
         ("network", network),
     ];
@@ -32,7 +33,6 @@ fn differences(client: &str, kind: &str) -> Vec<(&'static str, Value)> {
         differences.push(("pointer", json!(["(hover: hover)", "(pointer: fine)"])));
     }
     if kind.ends_with("stealth") {
-        differences.push(("windows without a click", json!(false)));
         differences.push(("300 entries of the history", json!(false)));
     }
     differences

@@ -335,8 +335,18 @@ fn a_page_of_another_site_gets_nothing_from_the_server() -> anyhow::Result<()> {
             assert_eq!(Request::new("GET", &path).send(address)?.status, 401, "{path}");
         }
     }
-    for path in ["/json/protocol", "/json/new", "/devtools/browser/x", "/status", "/session"] {
+    let protocol = Request::new("GET", "/json/protocol").send(address)?.expect(200)?;
+    assert!(!protocol.text().contains(id), "the description of the protocol says nothing of sessions");
+    for (method, path) in
+        [("GET", "protocol"), ("PUT", "new?http://a.example"), ("GET", "close/x"), ("GET", "activate/x")]
+    {
+        assert_eq!(Request::new(method, &format!("/vm/{id}/json/{path}")).send(address)?.status, 401, "{path}");
+    }
+    for path in ["/json/new", "/json/close/x", "/devtools/browser/x", "/status", "/session"] {
         for path in [path.to_owned(), format!("/vm/{id}{path}")] {
+            if path.starts_with("/vm/") && path.contains("/json/") {
+                continue;
+            }
             for request in [Request::new("GET", &path), Request::new("GET", &path).bearer(server.key())] {
                 let answer = request.send(address)?;
                 assert_eq!((answer.status, &answer.json()?["code"]), (404, &json!("route_not_found")), "{path}");
