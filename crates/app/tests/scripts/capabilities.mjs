@@ -25,10 +25,6 @@ const site = createServer((request, response) => {
 });
 await new Promise((listening) => site.listen(0, '127.0.0.1', listening));
 const at = `http://127.0.0.1:${site.address().port}`;
-const closing = createServer();
-await new Promise((listening) => closing.listen(0, '127.0.0.1', listening));
-const dead = `http://127.0.0.1:${closing.address().port}/`;
-await new Promise((closed) => closing.close(closed));
 
 // Runs in the page.
 async function ask() {
@@ -133,9 +129,6 @@ async function list(open, { network }) {
   await second.goto(`${at}/one`, { timeout });
   await second.goto(`${at}/two`, { timeout });
   seen['back in the history'] = await second.goBack({ timeout: 20000 }).then(() => second.url().slice(at.length), ({ name }) => name);
-  const how = (promise) => promise.then(() => 'a response', () => 'an error');
-  seen['a server that is down'] = [await second.evaluate((url) => fetch(url, { mode: 'no-cors' }).then(() => 'a response', () => 'an error'), dead),
-    await how(second.goto(dead, { timeout }))];
   await Promise.all([first.close(), second.close()]);
   return seen;
 }
