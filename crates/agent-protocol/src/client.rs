@@ -32,7 +32,7 @@ use self::stream::{AgentStream, connect};
 use self::upload::{STALL_TIMEOUT, TrackedContent, upload_timed_out};
 use crate::extension::{RESTART, RestartRequest};
 use crate::{
-    ARGUMENTS_HEADER, DEFAULT_HANDOUT_MS, ErrorBody, Event, HEARTBEAT_SECONDS, Handout, MAX_IMAGE_BYTES,
+    ARGUMENTS_HEADER, Channel, DEFAULT_HANDOUT_MS, ErrorBody, Event, HEARTBEAT_SECONDS, Handout, MAX_IMAGE_BYTES,
     MAX_JSON_BYTES, PROTOCOL_VERSION, READY_WAIT_SECONDS, Region, ScreenshotRequest, Status, VERSION_HEADER, Viewport,
 };
 
@@ -422,12 +422,41 @@ async fn open(path: &Path) -> Result<SendRequest<RequestBody>, ClientError> {
         Ok::<_, ClientError>(http1::handshake(TokioIo::new(AgentStream(stream))).await?)
     });
     let (sender, connection) = opened.await.map_err(|_| ClientError::Timeout(QUICK_TIMEOUT))??;
+    drive(connection);
+    Ok(sender)
+}
+
+/// Drives a connection in the background until it ends.
+fn drive(connection: impl Future<Output = hyper::Result<()>> + Send + 'static) {
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "the connection to an agent broke");
+            tracing::debug!(%error, "the connection to an agent or a browser broke");
         }
     });
-    Ok(sender)
+}
+
+/// Reads a JSON document of the HTTP server behind `channel`, through the `dial` socket at `dial_path`. `host` is the value of
+/// the header, and `max_bytes` the maximum size of the document.
+///
+/// # Errors
+/// As [`dial`]; [`ClientError::Malformed`] if the response is not 200 with JSON; [`ClientError::TooLong`].
+pub async fn read_json<T: DeserializeOwned>(
+    dial_path: impl AsRef<Path>,
+    channel: Channel,
+    (host, path): (&str, &str),
+    max_bytes: usize,
+) -> Result<T, ClientError> {
+    let stream = dial(dial_path, channel).await?;
+    let stream = tokio::net::TcpStream::from_std(stream).map_err(ClientError::Connect)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    drive(connection);
+    let request = Request::get(path).header(http::header::HOST, host).body(Full::new(Bytes::new()));
+    let response = sender.send_request(request.map_err(|e| ClientError::Malformed(e.to_string()))?).await?;
+    if response.status() != StatusCode::OK {
+        return Err(ClientError::Malformed(format!("the status is {}", response.status())));
+    }
+    let body = bounded(response, max_bytes).await?;
+    serde_json::from_slice(&body).map_err(|e| ClientError::Malformed(e.to_string()))
 }
 
 fn head(method: Method, path: &'static str) -> http::request::Builder {

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use serde_json::{Value, json};
 
 use crate::{
+    active_requests::SharedBytes,
     answer::Answer,
     error::{ApiError, Code},
     live_view::{Cdp, LiveViewError},
@@ -73,7 +74,9 @@ fn description(services: &Services) -> Answer {
         ApiError::new(Code::Unavailable, message)
     })?;
     let caching = (header::CACHE_CONTROL, "no-cache");
-    Ok(HttpResponse::Ok().insert_header(caching).content_type("application/json").body(description))
+    let mut response = HttpResponse::Ok().insert_header(caching).content_type("application/json").body(description);
+    response.extensions_mut().insert(SharedBytes);
+    Ok(response)
 }
 
 /// `PUT /vm/{session_id}/json/new?URL`: opens a page.

@@ -332,8 +332,8 @@ impl AuditRepository for PgAudit {
     }
 
     async fn recorded(&self, calls: &[AuditRecordId], since: OffsetDateTime) -> Result<Vec<AuditRecordId>, StoreError> {
-        let ids: Vec<_> = calls.iter().copied().map(Column).collect();
-        let rows = audit_records::table.filter(audit_records::at.ge(since)).filter(audit_records::id.eq_any(ids));
+        let rows = audit_records::table.filter(audit_records::at.ge(since));
+        let rows = rows.filter(audit_records::id.eq_any(columns(calls)));
         self.database.ids("audit.recorded", rows.select(audit_records::id)).await
     }
 

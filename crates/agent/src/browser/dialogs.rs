@@ -171,10 +171,15 @@ impl Browser {
         self.dialogs.crashed.lock().contains(target)
     }
 
+    /// Returns the error of a page that has crashed.
+    pub(crate) fn crash_of(&self, target: &str) -> Option<CdpError> {
+        self.has_crashed(target).then(|| CdpError::Blocked(CRASHED.to_owned()))
+    }
+
     /// Returns what keeps a page from answering: a dialog or a crash.
     pub(crate) fn block_of(&self, target: &str) -> Option<CdpError> {
         let dialog = self.dialog_of(target).map(|dialog| CdpError::Blocked(dialog.to_string()));
-        dialog.or_else(|| self.has_crashed(target).then(|| CdpError::Blocked(CRASHED.to_owned())))
+        dialog.or_else(|| self.crash_of(target))
     }
 
     /// Waits until something keeps the page from answering.

@@ -61,10 +61,8 @@ impl PageInput {
             return Ok(());
         }
         let front = self.browser.front_target().await?;
-        if self.browser.has_crashed(&front)
-            && let Some(block) = self.browser.block_of(&front)
-        {
-            return Err(block);
+        if let Some(crash) = self.browser.crash_of(&front) {
+            return Err(crash);
         }
         if self.page.as_ref().is_some_and(|page| page.target == front) {
             return Ok(());
@@ -98,8 +96,8 @@ impl PageInput {
 
     /// Waits until the page has a dialog or crashes, which is an error.
     async fn interruption(&self, target: &str) -> Result<(), CdpError> {
-        let block = self.browser.blocks(target).await;
-        if self.browser.has_crashed(target) { Err(block) } else { Ok(()) }
+        self.browser.blocks(target).await;
+        self.browser.crash_of(target).map_or(Ok(()), Err)
     }
 
     /// Applies a key to the open dialog.
@@ -152,8 +150,8 @@ impl PageInput {
         sent
     }
 
-    /// Deselects the page after a refused event, because the page may be closed or has crashed. The next action selects the page in
-    /// front.
+    /// Deselects the page after a refused event, because the page may be closed or has crashed. The next action selects the
+    /// page in front.
     fn forget_lost(&mut self, sent: &Result<(), CdpError>) {
         if matches!(sent, Err(CdpError::Refused { .. } | CdpError::Blocked(_))) {
             self.page = None;

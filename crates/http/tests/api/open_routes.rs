@@ -3,14 +3,21 @@
 //! The measured values are in docs/hardening.md; `cargo test -p casement-http routes_without_a_key -- --nocapture` prints
 //! them.
 
-use std::{collections::BTreeMap, fs, path::Path, sync::atomic::Ordering, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
-use casement_domain::testing::session_id;
-use casement_http::{RoutePattern, route_patterns};
+use bytes::Bytes;
+use casement_domain::{BrowserId, testing::session_id};
+use casement_http::{RoutePattern, SessionConnector, relay::BrowserConnector, route_patterns};
 use pretty_assertions::assert_eq;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::support::{Key, Ports, TestApi, request};
+use super::support::{FailingConnector, Key, Ports, TestApi, request};
 
 const ID: &str = "00000000000000000000000001";
 /// A site that the operator trusts.
@@ -37,12 +44,14 @@ const fn cost(route: &'static str, status: u16, bytes: usize, effort: f64) -> Co
 }
 
 /// The routes that do something for a caller without a key. A session's page and its connections are not among them.
-const OPEN: [Cost; 16] = [
+const OPEN: [Cost; 18] = [
     cost("GET /healthz", 200, 242, 1.0),
     cost("GET /readyz", 200, 242, 1.0),
     cost("GET /wd/hub/status", 200, 288, 1.0),
     cost("GET /openapi.json", 200, 900_000, 3.0),
     cost("GET /openapi.json with gzip", 200, 100_000, 1.5),
+    cost("GET /json/protocol", 200, DESCRIPTION + 300, 5.0),
+    cost("GET /connect/json/protocol", 200, DESCRIPTION + 300, 5.0),
     cost("GET /", 303, 216, 1.0),
     cost("GET /ui", 200, 3_000, 1.0),
     cost("GET /ui/{tail:.*}", 200, 3_000, 1.0),
@@ -55,6 +64,22 @@ const OPEN: [Cost; 16] = [
     cost("GET /login/{connection_id}/live", 404, 323, 1.5),
     cost("POST /cluster/calls", 404, 295, 1.5),
 ];
+
+/// The size of Chromium's description of its protocol, in bytes.
+const DESCRIPTION: usize = 1_600_000;
+
+/// A connector of browsers that have described their protocol.
+struct Described(Bytes);
+
+impl SessionConnector for Described {
+    fn connector(&self, browser: BrowserId) -> Arc<dyn BrowserConnector> {
+        FailingConnector.connector(browser)
+    }
+
+    fn protocol(&self) -> Option<Bytes> {
+        Some(self.0.clone())
+    }
+}
 
 /// What other requests without a key have in common.
 const OTHERS: [Cost; 8] = [
@@ -119,7 +144,9 @@ struct Measured {
 
 impl Meter {
     async fn start() -> Self {
-        let ports = Ports { cors_origins: vec![SITE], ..Ports::of_first_session() };
+        let connector = Described(Bytes::from(vec![b' '; DESCRIPTION]));
+        let session_connector = Some(Arc::new(connector) as _);
+        let ports = Ports { cors_origins: vec![SITE], session_connector, ..Ports::of_first_session() };
         let worker = ports.worker.clone();
         let api = TestApi::start(ports);
         assert_eq!(api.request("GET", "/readyz", &[], "").await.status, 200);

@@ -194,12 +194,14 @@ impl BatchedAuditTrail {
     async fn store_left(&self, spool: &IntentSpool) -> Result<(), StoreError> {
         let unreadable = |error: std::io::Error| StoreError::unavailable("audit.spool", error.to_string());
         for (run, entries) in spool.left().map_err(unreadable)? {
-            let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
-            let Some(since) = entries.iter().map(|entry| entry.at).min() else { continue };
-            let recorded = self.repository.recorded(&ids, since).await?;
-            let open: Vec<_> = entries.into_iter().filter(|entry| !recorded.contains(&entry.id)).collect();
-            for group in open.chunks(MAX_GROUP) {
-                self.repository.begin(NodeRun { node: self.run.node, run }, group).await?;
+            for group in entries.chunks(MAX_GROUP) {
+                let ids: Vec<_> = group.iter().map(|entry| entry.id).collect();
+                let since = group.iter().map(|entry| entry.at).min().unwrap_or(OffsetDateTime::UNIX_EPOCH);
+                let recorded = self.repository.recorded(&ids, since).await?;
+                let open: Vec<_> = group.iter().filter(|entry| !recorded.contains(&entry.id)).cloned().collect();
+                if !open.is_empty() {
+                    self.repository.begin(NodeRun { node: self.run.node, run }, &open).await?;
+                }
             }
         }
         spool.forget_left().map_err(unreadable)

@@ -19,17 +19,28 @@ use time::OffsetDateTime;
 /// The maximum size of the file: some 100,000 calls.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// The intents of one run.
+/// The intents of earlier runs.
 pub(super) type LeftIntents = BTreeMap<NodeRunId, Vec<AuditEntry>>;
 
 /// The file with intents of this run and of earlier ones.
 pub struct IntentSpool {
-    file: Mutex<File>,
     run: NodeRunId,
+    content: Mutex<Content>,
+}
+
+struct Content {
+    file: File,
     /// The calls of this run in the file.
-    open: Mutex<HashSet<AuditRecordId>>,
+    open: HashSet<AuditRecordId>,
     /// Whether the file has intents of earlier runs.
-    has_left: Mutex<bool>,
+    has_left: bool,
+}
+
+impl Content {
+    /// Empties the file if none of its intents is needed any more.
+    fn tidy(&self) -> io::Result<()> {
+        if self.open.is_empty() && !self.has_left { self.file.set_len(0) } else { Ok(()) }
+    }
 }
 
 impl IntentSpool {
@@ -39,78 +50,66 @@ impl IntentSpool {
     /// The error of the file system.
     pub fn open(path: PathBuf, run: NodeRun) -> io::Result<Self> {
         let file = fs::OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
-        let has_left = Mutex::new(file.metadata()?.len() > 0);
-        Ok(Self { file: Mutex::new(file), run: run.run, open: Mutex::default(), has_left })
+        let has_left = file.metadata()?.len() > 0;
+        Ok(Self { run: run.run, content: Mutex::new(Content { file, open: HashSet::new(), has_left }) })
     }
 
     /// Appends intents. On return they survive the end of this process.
     pub(super) fn append(&self, entries: &[AuditEntry]) -> io::Result<()> {
-        let mut lines = String::new();
+        let mut content = self.content.lock();
+        // The last line of an earlier process may not be whole.
+        let mut lines = if content.has_left { "\n".to_owned() } else { String::new() };
         for entry in entries {
             lines.push_str(&to_json(self.run, entry).to_string());
             lines.push('\n');
         }
-        let mut file = self.file.lock();
-        let before = file.metadata()?.len();
+        let before = content.file.metadata()?.len();
         if before + lines.len() as u64 > MAX_BYTES {
             return Err(io::Error::other("the file of audit intents is full"));
         }
-        if let Err(error) = file.write_all(lines.as_bytes()) {
+        if let Err(error) = content.file.write_all(lines.as_bytes()) {
             // A line that is not whole would join the next one.
-            file.set_len(before)?;
+            content.file.set_len(before)?;
             return Err(error);
         }
-        self.open.lock().extend(entries.iter().map(|entry| entry.id));
+        content.open.extend(entries.iter().map(|entry| entry.id));
         Ok(())
     }
 
     /// Returns whether the file has intents of calls of this run.
     pub(super) fn is_used(&self) -> bool {
-        !self.open.lock().is_empty()
+        !self.content.lock().open.is_empty()
     }
 
     /// Removes the intents of calls that are recorded or did not proceed.
-    pub(super) fn close(&self, calls: impl Iterator<Item = AuditRecordId>) -> io::Result<()> {
-        let file = self.file.lock();
-        let mut open = self.open.lock();
-        let before = open.len();
+    pub(super) fn close(&self, calls: &[AuditRecordId]) -> io::Result<()> {
+        let mut content = self.content.lock();
         for call in calls {
-            open.remove(&call);
+            content.open.remove(call);
         }
-        if before > 0 && open.is_empty() && !*self.has_left.lock() {
-            file.set_len(0)?;
-        }
-        Ok(())
+        content.tidy()
     }
 
-    /// Returns the intents of earlier runs.
+    /// Returns the intents of earlier runs. What is not whole, or not readable after a power loss, is left out.
     pub(super) fn left(&self) -> io::Result<LeftIntents> {
+        let mut content = self.content.lock();
         let mut left = LeftIntents::new();
-        if !*self.has_left.lock() {
-            return Ok(left);
-        }
-        let mut file = self.file.lock();
-        let mut lines = String::new();
-        file.rewind()?;
-        (&mut *file).take(MAX_BYTES).read_to_string(&mut lines)?;
-        // The last line may not be whole, because the disk was full or the machine lost its power.
-        for (run, entry) in lines.lines().filter_map(from_json).filter(|(run, _)| *run != self.run) {
-            left.entry(run).or_default().push(entry);
+        if content.has_left {
+            let mut bytes = Vec::new();
+            content.file.rewind()?;
+            (&mut content.file).take(MAX_BYTES).read_to_end(&mut bytes)?;
+            let lines = bytes.split(|byte| *byte == b'\n').filter_map(from_json);
+            for (run, entry) in lines.filter(|(run, _)| *run != self.run) {
+                left.entry(run).or_default().push(entry);
+            }
         }
         Ok(left)
     }
 
     /// Removes the intents of earlier runs, which the database has now.
     pub(super) fn forget_left(&self) -> io::Result<()> {
-        let file = self.file.lock();
-        let mut has_left = self.has_left.lock();
-        if *has_left {
-            *has_left = false;
-            if self.open.lock().is_empty() {
-                file.set_len(0)?;
-            }
-        }
-        Ok(())
+        let mut content = self.content.lock();
+        if std::mem::take(&mut content.has_left) { content.tidy() } else { Ok(()) }
     }
 }
 
@@ -133,8 +132,8 @@ fn to_json(run: NodeRunId, entry: &AuditEntry) -> Value {
     })
 }
 
-fn from_json(line: &str) -> Option<(NodeRunId, AuditEntry)> {
-    let value: Value = serde_json::from_str(line).ok()?;
+fn from_json(line: &[u8]) -> Option<(NodeRunId, AuditEntry)> {
+    let value: Value = serde_json::from_slice(line).ok()?;
     let text = |name: &str| value[name].as_str().map(str::to_owned);
     let entry = AuditEntry {
         id: text("id")?.parse().ok()?,

@@ -371,7 +371,7 @@ async fn what_a_killed_process_left_on_disk_is_recorded_once() {
         .open(&path)
         .and_then(|mut file| {
             use std::io::Write as _;
-            file.write_all(b"{\"run\":\"half a li")
+            file.write_all(b"\xff\n{\"run\":\"half a li")
         })
         .expect("a file");
 
@@ -398,4 +398,16 @@ async fn what_a_killed_process_left_on_disk_is_recorded_once() {
     let expected = AuditEntry { status: AuditEntry::UNKNOWN, ..of_token(2) };
     assert_eq!(*begun.lock(), [(former, vec![expected])]);
     assert_eq!(std::fs::read_to_string(&path).expect("a file"), "");
+}
+
+#[test]
+fn intents_behind_a_line_that_is_not_whole_are_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("intents");
+    std::fs::write(&path, "{\"run\":\"half a li").expect("a file");
+    let former = NodeRun { run: NodeRunId::from_ulid(Ulid(9)), ..run() };
+    IntentSpool::open(path.clone(), former).expect("a file").append(&[of_token(1)]).expect("room");
+    let left = IntentSpool::open(path, run()).expect("a file").left().expect("read");
+    let expected = AuditEntry { status: AuditEntry::UNKNOWN, ..of_token(1) };
+    assert_eq!(left.into_iter().collect::<Vec<_>>(), [(former.run, vec![expected])]);
 }

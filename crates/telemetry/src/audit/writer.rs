@@ -110,7 +110,7 @@ fn store_on_disk(spool: &IntentSpool, entries: &[AuditEntry]) -> bool {
 
 /// Removes intents from the disk of this node.
 fn close(spool: &IntentSpool, calls: &[AuditRecordId]) {
-    if let Err(error) = spool.close(calls.iter().copied()) {
+    if let Err(error) = spool.close(calls) {
         // The next start of the node finds that the calls are recorded.
         warn!(%error, "cannot remove audit intents from the disk of this node");
     }

@@ -130,7 +130,7 @@ impl AuditTrail for Trail {
 }
 
 /// A connector whose connections fail.
-pub(super) struct FailingConnector;
+pub(in crate::api) struct FailingConnector;
 
 impl SessionConnector for FailingConnector {
     fn connector(&self, _: BrowserId) -> Arc<dyn BrowserConnector> {

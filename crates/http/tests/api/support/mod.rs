@@ -21,7 +21,7 @@ use tokio::{
 
 use self::reply::is_complete;
 pub(super) use self::{
-    fakes::{ARCHIVE, MemorySignIns, Trail},
+    fakes::{ARCHIVE, FailingConnector, MemorySignIns, Trail},
     grid::{FakeGrid, GRID_HOST, GRID_SECRET, GRID_SESSION},
     keys::{Key, default_keys, keys_after, keys_with_policy, other_project, projects},
     ports::Ports,
