@@ -1,22 +1,21 @@
 //! The client of the agent: every operation as a call with a timeout and a size limit.
 
+mod body;
 mod dial;
 mod stream;
 mod upload;
 
 use std::io::{self};
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, BodyStream, Full, LengthLimitError, Limited, StreamBody};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -27,13 +26,14 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{Instrument as _, Span};
 
+pub use self::body::{Download, Events};
 pub use self::dial::dial;
 use self::stream::{AgentStream, connect};
 use self::upload::{STALL_TIMEOUT, TrackedContent, upload_timed_out};
 use crate::extension::{RESTART, RestartRequest};
 use crate::{
-    ARGUMENTS_HEADER, Channel, DEFAULT_HANDOUT_MS, ErrorBody, Event, HEARTBEAT_SECONDS, Handout, MAX_IMAGE_BYTES,
-    MAX_JSON_BYTES, PROTOCOL_VERSION, READY_WAIT_SECONDS, Region, ScreenshotRequest, Status, VERSION_HEADER, Viewport,
+    ARGUMENTS_HEADER, Channel, DEFAULT_HANDOUT_MS, ErrorBody, Event, Handout, MAX_IMAGE_BYTES, MAX_JSON_BYTES,
+    PROTOCOL_VERSION, READY_WAIT_SECONDS, Region, ScreenshotRequest, Status, VERSION_HEADER, Viewport,
 };
 
 /// The timeout of requests that the agent answers from memory.
@@ -46,8 +46,7 @@ const RESTART_TIMEOUT: Duration = Duration::from_secs(90);
 const RESPONSE_GRACE: Duration = Duration::from_secs(2);
 /// The maximum number of idle connections to one agent.
 const MAX_IDLE_CONNECTIONS: usize = 2;
-/// The longest line of the event stream, in bytes.
-const MAX_LINE: usize = 64 << 10;
+
 /// Returns the span of a call, for traces.
 fn call_span(path: &str) -> Span {
     tracing::debug_span!("agent", otel.name = format!("agent {path}"), otel.kind = "client")
@@ -189,7 +188,7 @@ impl AgentClient {
         if response.status() != StatusCode::OK {
             return Err(refusal(response).await);
         }
-        Ok(Events { body: response.into_body(), buffer: BytesMut::new(), searched: 0, _connection: connection })
+        Ok(Events::new(response.into_body(), connection))
     }
 
     /// Calls an operation, `/v1/<area>/<operation>`, with a JSON request and response.
@@ -240,7 +239,7 @@ impl AgentClient {
             }
             let length = response.headers().get(http::header::CONTENT_LENGTH);
             let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-            Ok(Download { length, body: BodyStream::new(response.into_body()), _connection: connection })
+            Ok(Download::new(length, response.into_body(), connection))
         };
         timeout(within, begun.instrument(span)).await.map_err(|_| ClientError::Timeout(within))?
     }
@@ -330,91 +329,6 @@ impl AgentClient {
 /// An empty response.
 #[derive(serde::Deserialize)]
 struct Nothing {}
-
-/// The streamed response of an operation.
-#[derive(Debug)]
-pub struct Download {
-    /// The number of bytes, if the agent knows it.
-    pub length: Option<u64>,
-    body: BodyStream<Incoming>,
-    _connection: SendRequest<RequestBody>,
-}
-
-impl Download {
-    /// Reads the whole response.
-    ///
-    /// # Errors
-    /// [`ClientError::TooLong`] if it exceeds `max_bytes`, and any error of the stream.
-    pub async fn collect(mut self, max_bytes: usize) -> Result<Bytes, ClientError> {
-        let expected = self.length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
-        let mut all = BytesMut::with_capacity(expected.min(max_bytes));
-        while let Some(part) = self.next().await.transpose()? {
-            if all.len() + part.len() > max_bytes {
-                return Err(ClientError::TooLong);
-            }
-            all.extend_from_slice(&part);
-        }
-        Ok(all.freeze())
-    }
-}
-
-impl Stream for Download {
-    type Item = Result<Bytes, ClientError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            match ready!(self.body.poll_next_unpin(context)) {
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        return Poll::Ready(Some(Ok(data)));
-                    }
-                }
-                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
-                None => return Poll::Ready(None),
-            }
-        }
-    }
-}
-
-/// The agent's events, in order.
-#[derive(Debug)]
-pub struct Events {
-    body: Incoming,
-    buffer: BytesMut,
-    /// The length of the beginning of the buffer that is known to contain no line end.
-    searched: usize,
-    _connection: SendRequest<RequestBody>,
-}
-
-impl Events {
-    /// Returns the next event; `None` at the end of the stream. Heartbeats are events too.
-    ///
-    /// # Errors
-    /// [`ClientError::Timeout`] if three heartbeats are missing: the agent hangs, is frozen or has ended.
-    pub async fn next(&mut self) -> Result<Option<Event>, ClientError> {
-        let within = Duration::from_secs(HEARTBEAT_SECONDS * 3);
-        timeout(within, self.line()).await.map_err(|_| ClientError::Timeout(within))?
-    }
-
-    async fn line(&mut self) -> Result<Option<Event>, ClientError> {
-        loop {
-            if let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
-                let line = self.buffer.split_to(self.searched + end);
-                self.buffer.advance(1);
-                self.searched = 0;
-                return serde_json::from_slice(&line).map(Some).map_err(|e| ClientError::Malformed(e.to_string()));
-            }
-            self.searched = self.buffer.len();
-            if self.searched > MAX_LINE {
-                return Err(ClientError::TooLong);
-            }
-            let Some(frame) = self.body.frame().await.transpose()? else { return Ok(None) };
-            if let Ok(data) = frame.into_data() {
-                self.buffer.extend_from_slice(&data);
-            }
-        }
-    }
-}
 
 async fn open(path: &Path) -> Result<SendRequest<RequestBody>, ClientError> {
     let opened = timeout(QUICK_TIMEOUT, async {
