@@ -1,6 +1,8 @@
 //! Tests that failed starts leave nothing.
 
-use std::path::Path;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use casement_chromium::EngineConfig;
@@ -15,6 +17,14 @@ async fn failure(change: impl FnOnce(&mut EngineConfig), shape: Shape) -> anyhow
     let error = fixture.engine.start(&launch).await.expect_err("cannot start");
     assert_eq!(fixture.remains(launch.id), Vec::<String>::new());
     Ok(error)
+}
+
+/// Makes of `program` one that prepares the network of a sandbox, and fails as an agent.
+fn failing_as_agent(program: &Path, dir: &Path) -> anyhow::Result<PathBuf> {
+    let script = dir.join("failing-agent");
+    fs::write(&script, format!("#!/bin/sh\n[ \"$1\" = network ] && exec {} \"$@\"\nexit 1\n", program.display()))?;
+    fs::set_permissions(&script, Permissions::from_mode(0o755))?;
+    Ok(script)
 }
 
 fn fault(error: &EngineError) -> Option<EngineFault> {
@@ -34,11 +44,15 @@ async fn a_start_says_which_part_failed_and_leaves_nothing() -> anyhow::Result<(
     }
     let error = failure(|config| config.xvfb = nothing(), sized(800, 600)).await?;
     assert_eq!(fault(&error), Some(EngineFault::DisplayError), "{error}");
-    let error = failure(|config| config.program = nothing(), headless()).await?;
+    let dir = tempfile::Builder::new().permissions(Permissions::from_mode(0o711)).tempdir_in("/tmp")?;
+    let failing = failing_as_agent(Path::new(env!("CARGO_BIN_EXE_casement-chromium-agent")), dir.path())?;
+    let error = failure(|config| config.program = failing, headless()).await?;
     assert_eq!(fault(&error), Some(EngineFault::AgentError), "{error}");
-    let error = failure(|config| config.program = missing(), headless()).await?;
-    assert!(matches!(error, EngineError::NoRoom(_)), "{error}");
-    assert!(!error.to_string().contains("/tmp"), "paths of the host are not shown: {error}");
+    for program in [nothing(), missing()] {
+        let error = failure(|config| config.program = program, headless()).await?;
+        assert!(matches!(error, EngineError::NoRoom(_)), "{error}");
+        assert!(!error.to_string().contains("/tmp"), "paths of the host are not shown: {error}");
+    }
     Ok(())
 }
 
