@@ -57,6 +57,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(75);
 /// The maximum number of connections that a worker serves at a time.
 const MAX_CONNECTIONS: u64 = 25_600;
+/// The number of files that everything but the connections of clients needs in a small server.
+const MIN_OTHER_FILES: u64 = 256;
 
 /// A running server.
 pub struct Server {
@@ -179,10 +181,14 @@ fn refused_credentials_quota(per_second: NonZeroU32) -> Quota {
     Quota::per_second(per_second).allow_burst(NonZeroU32::new(burst).unwrap_or(per_second))
 }
 
-/// Returns the maximum number of connections of each worker: its share of four fifths of the process's file limit,
-/// because the rest of the server needs descriptors too. Further clients wait in the listener's backlog.
+/// Returns the maximum number of connections of each worker: its share of the process's file limit without what
+/// sessions, the database and files need, a fifth of the limit and at least [`MIN_OTHER_FILES`] or half of a lower limit.
+/// Further clients wait in the listener's backlog.
 fn connections_per_worker(open_files: Option<u64>, workers: usize) -> usize {
-    let share = open_files.map_or(MAX_CONNECTIONS, |files| files / 10 * 8 / (workers.max(1) as u64));
+    let share = open_files.map_or(MAX_CONNECTIONS, |files| {
+        let others = (files / 5).max(MIN_OTHER_FILES.min(files / 2));
+        (files - others) / (workers.max(1) as u64)
+    });
     usize::try_from(share.clamp(1, MAX_CONNECTIONS)).unwrap_or(usize::MAX)
 }
 
@@ -215,8 +221,8 @@ mod tests {
     fn connections_leave_room_for_the_files_of_everything_else() {
         assert_eq!(connections_per_worker(Some(20_000), 2), 8_000, "10,000 waiters have room");
         assert_eq!(connections_per_worker(Some(20_000), 4), 4_000);
-        assert_eq!(connections_per_worker(Some(1_024), 2), 408);
-        assert_eq!(connections_per_worker(Some(256), 4), 50);
+        assert_eq!(connections_per_worker(Some(1_024), 2), 384);
+        assert_eq!(connections_per_worker(Some(256), 4), 32);
         assert_eq!(connections_per_worker(Some(5), 4), 1);
         assert_eq!(connections_per_worker(Some(u64::MAX), 2), 25_600);
         assert_eq!(connections_per_worker(None, 0), 25_600);
