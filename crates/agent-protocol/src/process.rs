@@ -134,6 +134,9 @@ pub struct Stdin {
     pub process_id: String,
     /// The data, in base64.
     pub data_b64: String,
+    /// Whether the input ends with this data, once all of it fitted.
+    #[serde(default)]
+    pub is_last: bool,
 }
 
 /// Answer of [`STDIN`].

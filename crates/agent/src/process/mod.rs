@@ -172,7 +172,7 @@ impl Processes {
     async fn write(&self, request: Stdin) -> Answer {
         let running = self.find(&request.process_id)?;
         let data = STANDARD.decode(request.data_b64).map_err(|error| Refusal::new(ErrorCode::BadRequest, error))?;
-        let written = running.write(&data).await?;
+        let written = running.write(&data, request.is_last).await?;
         ok(&Written { written_bytes: written as u64 })
     }
 

@@ -26,6 +26,8 @@ use casement_agent_protocol::process::{Output, OutputStream, ProcessStatus, Sign
 const GRACE: Duration = Duration::from_millis(100);
 /// The timeout for a program to read its input.
 const STDIN: Duration = Duration::from_secs(10);
+/// The characters that end the input of a terminal in the middle of a line; the second one is enough at its beginning.
+const END_OF_INPUT: &[u8] = &[4, 4];
 /// The maximum size of a piece of output, in bytes.
 const CHUNK_BYTES: usize = 48 << 10;
 /// The minimum time over which the processor usage is measured.
@@ -201,21 +203,21 @@ impl Running {
     }
 
     /// Writes to the standard input of the program, and returns the number of accepted bytes: if the program does not
-    /// read, as many as its pipe holds.
-    pub(crate) async fn write(&self, data: &[u8]) -> Result<usize, Refusal> {
+    /// read, as many as its pipe holds. With `is_last`, the input ends after the last byte of `data`.
+    pub(crate) async fn write(&self, data: &[u8], is_last: bool) -> Result<usize, Refusal> {
         if self.ended().is_some() {
             return Err(self.exited());
         }
         let mut written = 0;
         let writing = async {
-            let stdin = self.stdin.lock().await;
+            let mut stdin = self.stdin.lock().await;
             let end = stdin.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
-            while written < data.len() && self.ended().is_none() {
-                let mut news = self.news.subscribe();
-                tokio::select! {
-                    some = write_some(end, &data[written..]) => written += some?,
-                    // The program may have ended without reading.
-                    _ = news.changed() => {}
+            self.write_all(end, data, &mut written).await?;
+            if is_last && written == data.len() {
+                match self.terminal {
+                    None => drop(stdin.take()),
+                    // The end of a terminal's input is a character, which ends an unfinished line first.
+                    Some(_) => self.write_all(end, &END_OF_INPUT[usize::from(data.ends_with(b"\n"))..], &mut 0).await?,
                 }
             }
             Ok::<_, io::Error>(())
@@ -227,6 +229,19 @@ impl Running {
             }
             _ => Ok(written),
         }
+    }
+
+    /// Writes until all is written or the program has ended.
+    async fn write_all(&self, end: &Sender, data: &[u8], written: &mut usize) -> io::Result<()> {
+        while *written < data.len() && self.ended().is_none() {
+            let mut news = self.news.subscribe();
+            tokio::select! {
+                some = write_some(end, &data[*written..]) => *written += some?,
+                // The program may have ended without reading.
+                _ = news.changed() => {}
+            }
+        }
+        Ok(())
     }
 
     /// Returns the output from the oldest stored byte on, as lines, until the program has ended.

@@ -180,7 +180,7 @@ async fn a_spawned_program_is_followed_gets_input_and_is_ended() {
     let mut output = follow(&client, "p1").await;
     assert_eq!(output.text("ready\n").await, "ready\n");
 
-    let given = Stdin { process_id: "p1".to_owned(), data_b64: STANDARD.encode("hello\n") };
+    let given = input("p1", b"hello\n", false);
     let written: Written = client.call(STDIN, &given, SHORT_TIMEOUT).await.unwrap();
     assert_eq!(written.written_bytes, 6);
     assert_eq!(output.text("got:hello\n").await, "got:hello\n");
@@ -206,6 +206,32 @@ async fn a_spawned_program_is_followed_gets_input_and_is_ended() {
     assert_eq!(output.exit().await, 143);
 }
 
+fn input(id: &str, data: &[u8], is_last: bool) -> Stdin {
+    Stdin { process_id: id.to_owned(), data_b64: STANDARD.encode(data), is_last }
+}
+
+#[tokio::test]
+async fn the_input_of_a_program_ends_where_its_caller_ends_it() {
+    let (_sandbox, client) = bare().await;
+    for (id, terminal, line_end) in [("pipe", None, "\n"), ("terminal", Some(SIZE), "\r\n")] {
+        for (data, is_last) in [(&b"one\n"[..], false), (b"two", true)] {
+            if !is_last {
+                spawn(&client, id, shell("stty -echo 2>/dev/null; cat; echo .; echo end"), terminal).await;
+            }
+            let written: Written = client.call(STDIN, &input(id, data, is_last), SHORT_TIMEOUT).await.unwrap();
+            assert_eq!(written.written_bytes, data.len() as u64, "{id}");
+        }
+        let mut output = follow(&client, id).await;
+        let printed = output.text(&format!("end{line_end}")).await.replace('\r', "");
+        assert!(printed.ends_with("one\ntwo.\nend\n"), "{id}: {printed:?}");
+        assert_eq!(output.exit().await, 0, "{id}");
+    }
+    spawn(&client, "open", shell("exec <&-; sleep 60"), None).await;
+    client.call::<Written>(STDIN, &input("open", b"", true), SHORT_TIMEOUT).await.unwrap();
+    let again = client.call::<Written>(STDIN, &input("open", b"more", false), SHORT_TIMEOUT).await;
+    assert_eq!(refusal(again.map(drop)), ErrorCode::InvalidState);
+}
+
 const SIZE: TerminalSize = TerminalSize { cols: 100, rows: 30 };
 
 #[tokio::test]
@@ -220,7 +246,7 @@ async fn a_program_with_a_terminal_sees_it_and_its_new_size() {
     client.command(RESIZE, &Resize { process_id: "t1".to_owned(), size: SIZE }, SHORT_TIMEOUT).await.unwrap();
     assert_eq!(output.text("30 100\r\n").await, "30 100\r\n");
     // The interrupt key of the terminal.
-    let given = Stdin { process_id: "t1".to_owned(), data_b64: STANDARD.encode([3]) };
+    let given = input("t1", &[3], false);
     client.call::<Written>(STDIN, &given, SHORT_TIMEOUT).await.unwrap();
     assert_eq!(output.exit().await, 130);
 }

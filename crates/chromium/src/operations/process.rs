@@ -73,8 +73,14 @@ impl ProcessMachine for Engine {
         Ok(ProcessStatus { state, cpu_pct: received.cpu_pct, mem_bytes: received.mem_bytes })
     }
 
-    async fn write(&self, browser: BrowserId, id: ProcessId, data: Bytes) -> Result<u64, OperationError> {
-        let request = wire::Stdin { process_id: id.to_string(), data_b64: encoded(&data) };
+    async fn write(
+        &self,
+        browser: BrowserId,
+        id: ProcessId,
+        data: Bytes,
+        is_last: bool,
+    ) -> Result<u64, OperationError> {
+        let request = wire::Stdin { process_id: id.to_string(), data_b64: encoded(&data), is_last };
         let written: wire::Written = self.agent_call(browser, STDIN, &request, WRITE_TIMEOUT).await?;
         Ok(written.written_bytes)
     }

@@ -31,11 +31,13 @@ pub trait ProcessMachine: Send + Sync {
     /// Returns the status of a program.
     async fn status(&self, browser: BrowserId, id: ProcessId) -> Result<ProcessStatus, OperationError>;
 
-    /// Writes to the standard input; returns the number of bytes that were accepted within a few seconds.
+    /// Writes to the standard input; returns the number of bytes that were accepted within a few seconds. With `is_last`,
+    /// the input ends once all of them were.
     ///
     /// # Errors
-    /// [`OperationError::State`] if the program has ended or has closed its input.
-    async fn write(&self, browser: BrowserId, id: ProcessId, data: Bytes) -> Result<u64, OperationError>;
+    /// [`OperationError::State`] if the program has ended, or its input has.
+    async fn write(&self, browser: BrowserId, id: ProcessId, data: Bytes, is_last: bool)
+    -> Result<u64, OperationError>;
 
     /// Sends a signal to the process group of a program.
     ///

@@ -72,13 +72,19 @@ impl Processes {
         self.machine.status(entered.browser, id).await
     }
 
-    /// Writes to the standard input of a program. Returns the number of bytes that it accepted.
+    /// Writes to the standard input of a program, and ends it with `is_last`. Returns the number of bytes that it accepted.
     ///
     /// # Errors
     /// See [`ProcessMachine::write`].
-    pub async fn write(&self, session: &Session, id: ProcessId, data: Bytes) -> Result<u64, OperationError> {
+    pub async fn write(
+        &self,
+        session: &Session,
+        id: ProcessId,
+        data: Bytes,
+        is_last: bool,
+    ) -> Result<u64, OperationError> {
         let entered = self.operations.begin(session, Capability::Processes)?;
-        self.machine.write(entered.browser, id, data).await
+        self.machine.write(entered.browser, id, data, is_last).await
     }
 
     /// Sends a signal to a program.

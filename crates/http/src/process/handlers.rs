@@ -152,6 +152,8 @@ pub(crate) struct WriteProcessStdin {
     /// The input, at most 1 MiB, in base64. Required.
     #[schema(required, nullable = false)]
     data_b64: Option<String>,
+    /// Whether the input ends with this data. It ends once all of the data was accepted. Default: false.
+    eof: Option<bool>,
 }
 
 /// The pattern of base 64. It also accepts a last character with bits that belong to no byte.
@@ -177,8 +179,8 @@ pub(crate) struct WrittenProcessStdin {
 pub(crate) async fn write_process_stdin(mut request: Request<ActiveSession>) -> Answer {
     let which = request.path("process_id")?;
     let body = request.json::<WriteProcessStdin>().await?;
-    let id = Processes::id(&which)?;
-    let written_bytes = request.services().processes.write(request.session(), id, body.data()?).await?;
+    let (id, is_last) = (Processes::id(&which)?, body.eof.unwrap_or_default());
+    let written_bytes = request.services().processes.write(request.session(), id, body.data()?, is_last).await?;
     Ok(answer::record(StatusCode::OK, &WrittenProcessStdin { written_bytes }))
 }
 
@@ -272,7 +274,7 @@ mod tests {
 
     #[test]
     fn standard_input_comes_in_base64_of_at_most_1_mib() {
-        let data = |text: &str| WriteProcessStdin { data_b64: Some(text.to_owned()) }.data();
+        let data = |text: &str| WriteProcessStdin { data_b64: Some(text.to_owned()), eof: None }.data();
         assert_eq!(data("AGE=").expect("bytes"), b"\0a".as_slice());
         assert!(data("%").is_err() && data(&STANDARD.encode(vec![0; (1 << 20) + 1])).is_err());
         assert!(data(&STANDARD.encode(vec![0; 1 << 20])).is_ok());

@@ -135,8 +135,8 @@ async fn a_program_is_started_inspected_written_to_and_killed() {
         .expect_status()
         .times(2)
         .returning(move |_, _| Ok(ProcessStatus { state: states.next().unwrap(), cpu_pct: 12.5, mem_bytes: 4096 }));
-    ports.processes.expect_write().times(1).returning(|_, which, data| {
-        assert_eq!((which, data.as_ref()), (id(1), b"hi".as_slice()));
+    ports.processes.expect_write().times(1).returning(|_, which, data, is_last| {
+        assert_eq!((which, data.as_ref(), is_last), (id(1), b"hi".as_slice(), true));
         Ok(2)
     });
     ports.processes.expect_signal().times(1).returning(|_, _, signal| {
@@ -155,7 +155,7 @@ async fn a_program_is_started_inspected_written_to_and_killed() {
     assert_eq!(api.get(&status).await.json(), json!({ "state": "running", "cpu_pct": 12.5, "mem_bytes": 4096 }));
     let exited = json!({ "state": "exited", "exit_code": 143, "cpu_pct": 12.5, "mem_bytes": 4096 });
     assert_eq!(api.get(&status).await.json(), exited);
-    let written = api.post(&of("stdin"), json!({ "data_b64": "aGk=" })).await;
+    let written = api.post(&of("stdin"), json!({ "data_b64": "aGk=", "eof": true })).await;
     assert_eq!(written.json(), json!({ "written_bytes": 2 }));
     assert_eq!(api.post(&of("kill"), json!({ "signal": "HUP" })).await.json(), json!({ "ok": true }));
     assert_eq!(api.post(&of("kill"), json!({ "signal": "STOP" })).await.details().len(), 1);
