@@ -1,6 +1,5 @@
 //! `casement doctor`: checks the host's requirements and names remedies.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,13 +46,10 @@ const NO_DEVICE: &str =
 /// Runs the command; fails if a requirement is missing.
 pub(crate) async fn run(settings: DoctorSettings) -> anyhow::Result<()> {
     let findings = run_checks(&settings).await?;
-    let mut out = std::io::stdout();
     for finding in &findings {
         let mark = if finding.ok { "ok     " } else { "MISSING" };
-        writeln!(out, "{mark}  {}: {}", finding.name, finding.detail)?;
-        if let Some(remedy) = &finding.remedy {
-            writeln!(out, "         -> {remedy}")?;
-        }
+        let remedy = finding.remedy.as_ref().map_or_else(String::new, |remedy| format!("         -> {remedy}\n"));
+        casement_cli::write_out(format!("{mark}  {}: {}\n{remedy}", finding.name, finding.detail).as_bytes())?;
     }
     match findings.iter().filter(|finding| !finding.ok).count() {
         0 => Ok(()),

@@ -1,6 +1,5 @@
 //! `casement keys`: manages the API keys of this installation on its host.
 
-use std::io::Write as _;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
@@ -131,5 +130,5 @@ async fn list(keys: &ApiKeys, organization: &Organization) -> anyhow::Result<()>
 }
 
 fn say(line: &str) -> anyhow::Result<()> {
-    Ok(writeln!(std::io::stdout(), "{line}")?)
+    casement_cli::write_out(format!("{line}\n").as_bytes())
 }

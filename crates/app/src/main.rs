@@ -131,6 +131,7 @@ fn on_runtime<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Resul
 fn exit_code(done: anyhow::Result<u8>) -> ExitCode {
     match done {
         Ok(code) => code.into(),
+        Err(error) if error.is::<casement_cli::ClosedOutput>() => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "casement: {error:#}");
             ExitCode::FAILURE
@@ -156,13 +157,18 @@ async fn run(command: Command, traces: Option<RecordedTraces>) -> anyhow::Result
                 (.., true) => casement_domain::engine::table(),
                 _ => openapi().to_string(),
             };
-            Ok(write!(std::io::stdout(), "{text}")?)
+            casement_cli::write_out(text.as_bytes())
         }
         Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut settings::commands(None)?, "casement", &mut std::io::stdout());
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut settings::commands(None)?, "casement", &mut script);
+            casement_cli::write_out(&script)
         }
-        Command::Man { command } => manual::write(command.as_deref(), &mut std::io::stdout()),
+        Command::Man { command } => {
+            let mut page = Vec::new();
+            manual::write(command.as_deref(), &mut page)?;
+            casement_cli::write_out(&page)
+        }
         Command::Agent { .. } | Command::Inside | Command::Network { .. } | Command::Keepass { .. } => {
             unreachable!("handled before the runtime was made")
         }

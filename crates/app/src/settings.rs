@@ -54,13 +54,14 @@ impl CommandLine {
     /// # Errors
     /// If the configuration file is invalid.
     pub(crate) fn read() -> anyhow::Result<Self> {
-        let commands = commands(Some(&requested()))?;
-        let alone = commands.clone().get_matches();
+        let words = casement_cli::ordered(std::env::args_os().collect());
+        let commands = commands(Some(&requested(&words)))?;
+        let alone = commands.clone().get_matches_from(&words);
         let name = alone.subcommand_name().unwrap_or_default();
         let needs_none = NEED_NO_CONFIGURATION.contains(&name) || (casement_cli::has(name) && name != keys::NAME);
         let named = alone.try_get_one::<PathBuf>("config").ok().flatten().cloned();
         let matches = match if needs_none { None } else { config_file::find(named) } {
-            Some(path) => config_file::apply(&path, commands)?.get_matches(),
+            Some(path) => config_file::apply(&path, commands)?.get_matches_from(&words),
             None => alone,
         };
         Self::from_matches(&matches)
@@ -138,11 +139,11 @@ fn serve_settings_of(matches: &ArgMatches) -> anyhow::Result<ServeSettings> {
 }
 
 /// Returns the name of the command that this process is to run or to explain; empty if there is none.
-fn requested() -> String {
-    let mut words = std::env::args_os().skip(1);
+fn requested(words: &[OsString]) -> String {
+    let mut words = words.iter().skip(1);
     while let Some(word) = words.next() {
         match &*word.to_string_lossy() {
-            "--config" => drop(words.next()),
+            "--config" => _ = words.next(),
             "help" => {}
             word if word.starts_with('-') => {}
             word => return word.to_owned(),

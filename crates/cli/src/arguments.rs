@@ -6,9 +6,12 @@ use anyhow::{Context as _, bail, ensure};
 use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::{Map, Value};
+use time::format_description::well_known::Rfc3339;
+use time::{Duration, OffsetDateTime};
 
 use crate::document::{Body, Field, Kind, Operation};
 use crate::resources::Verb;
+use crate::table::now;
 
 /// The longest body that is read from a file or from standard input, in bytes.
 const MAX_BODY_BYTES: u64 = 64 << 20;
@@ -16,10 +19,14 @@ const INPUT: &str = "input";
 /// The names of arguments begin with their place, so that a parameter and a field may have the same name.
 const PATH: &str = "path:";
 const FIELD: &str = "field:";
+/// The fields of a range of time, and the flag for its length.
+const RANGE: [&str; 2] = ["start", "end"];
+const SINCE: &str = "since";
+const DEFAULT_SINCE: &str = "1d";
 
 /// The flags that every command has. The flag of a field with such a name begins with the verb, as `--check-url`.
-const COMMON_FLAGS: [&str; 10] =
-    ["all", "config", "context", INPUT, "key", "key-file", "output", "to-file", "url", "watch"];
+const COMMON_FLAGS: [&str; 12] =
+    ["all", "ca", "config", "context", INPUT, "insecure", "key", "key-file", "output", "to-file", "url", "watch"];
 
 /// A request without its credential.
 #[derive(Debug, Default)]
@@ -41,8 +48,23 @@ pub(crate) fn add(mut command: Command, verb: &Verb, operation: &Operation) -> C
         Body::Form(fields) => (fields.as_slice(), false),
         Body::None | Body::Bytes => (&[][..], false),
     };
+    let has_range = has_range(operation);
     for field in operation.query.iter().chain(fields) {
-        command = command.args(field_arguments(field, verb, has_json));
+        let is_optional = has_range && RANGE.contains(&field.name.as_str());
+        let field = Field { is_required: field.is_required && !is_optional, ..field.clone() };
+        command = command.args(field_arguments(&field, verb, has_json));
+    }
+    if has_range {
+        let help = "The time before --end, such as 30m, 12h or 7d, where --start is not given";
+        command = command.arg(
+            Arg::new(SINCE)
+                .long(SINCE)
+                .value_name("TIME")
+                .value_parser(span)
+                .default_value(DEFAULT_SINCE)
+                .conflicts_with(format!("{FIELD}{}", RANGE[0]))
+                .help(help),
+        );
     }
     if has_json {
         let help = "The whole body as JSON, @FILE, or - for standard input; other flags replace its fields";
@@ -77,12 +99,13 @@ fn field_arguments(field: &Field, verb: &Verb, has_json: bool) -> Vec<Arg> {
 }
 
 fn field_argument(name: &str, field: &Field, verb: &Verb, has_json: bool) -> Arg {
-    let argument = Arg::new(format!("{FIELD}{name}")).help(field.description.clone()).hide_possible_values(true);
+    let argument = Arg::new(format!("{FIELD}{name}")).help(help(field)).hide_possible_values(true);
     let is_positional = verb.positional.contains(&name);
     let long = flag(name);
     let is_common = COMMON_FLAGS.contains(&long.as_str());
     let long = if is_common { format!("{}-{long}", verb.name) } else { long };
     let argument = if is_positional { argument } else { argument.long(long) };
+    let argument = if name == "tags" { argument.visible_alias("tag") } else { argument };
     let argument = match (field.is_required, has_json) {
         (true, true) => argument.required_unless_present(INPUT),
         (is_required, _) => argument.required(is_required),
@@ -102,8 +125,46 @@ fn field_argument(name: &str, field: &Field, verb: &Verb, has_json: bool) -> Arg
         Kind::TextMap => argument.value_name("NAME=VALUE").action(ArgAction::Append),
         Kind::Reference => argument.value_name("ID|NAME"),
         Kind::File => argument.value_name("FILE"),
+        Kind::Object(parts) if is_reference(parts) => argument.value_name("ID|NAME"),
+        Kind::Object(parts) if is_size(parts) => argument.value_name("WIDTHxHEIGHT"),
         Kind::Object(_) | Kind::Json => argument.value_name("JSON"),
     }
+}
+
+/// Returns the description of a field, with the choices that it does not name itself.
+fn help(field: &Field) -> String {
+    let unnamed = field.choices.iter().any(|choice| !field.description.contains(choice.as_str()));
+    if unnamed { format!("{} [{}]", field.description, field.choices.join(", ")) } else { field.description.clone() }
+}
+
+/// Whether an object names a resource.
+fn is_reference(parts: &[Field]) -> bool {
+    parts.iter().any(|part| part.name == "id")
+}
+
+/// Whether an object is the size of a viewport.
+fn is_size(parts: &[Field]) -> bool {
+    ["width", "height"].iter().all(|side| parts.iter().any(|part| part.name == *side))
+}
+
+/// Whether an operation is about a range of time.
+fn has_range(operation: &Operation) -> bool {
+    let is_required = |name: &str| operation.query.iter().any(|field| field.name == name && field.is_required);
+    RANGE.into_iter().all(is_required)
+}
+
+/// Reads a time such as `30m`.
+fn span(text: &str) -> Result<Duration, String> {
+    let number = text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
+    let seconds = match &text[number.len()..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err("must be as 90s, 30m, 12h or 7d".to_owned()),
+    };
+    let count: u32 = number.parse().map_err(|_| "must begin with a whole number".to_owned())?;
+    Ok(Duration::seconds(i64::from(count) * seconds))
 }
 
 /// Returns the flag of a field.
@@ -123,7 +184,11 @@ fn integer_or_none(text: &str) -> Result<String, String> {
 /// # Errors
 /// If an argument is not JSON, or names a file that cannot be read.
 pub(crate) fn requests(matches: &ArgMatches, operation: &Operation) -> anyhow::Result<Vec<Request>> {
-    let query = operation.query.iter().filter_map(|field| query_values(matches, field)).flatten().collect::<Vec<_>>();
+    let mut query =
+        operation.query.iter().filter_map(|field| query_values(matches, field)).flatten().collect::<Vec<_>>();
+    if has_range(operation) {
+        complete_range(&mut query, matches.get_one::<Duration>(SINCE).copied().unwrap_or(Duration::DAY))?;
+    }
     let body = match &operation.body {
         Body::Json(fields) => json_body(matches, operation, fields)?,
         Body::Form(fields) => Some(values(matches, fields)?),
@@ -131,6 +196,24 @@ pub(crate) fn requests(matches: &ArgMatches, operation: &Operation) -> anyhow::R
     };
     let request = |path| Request { path, query: query.clone(), body: body.clone() };
     Ok(paths(matches, operation).into_iter().map(request).collect())
+}
+
+/// Adds the bounds of a range of time that are not given: now, and the time before the end.
+fn complete_range(query: &mut Vec<(String, String)>, since: Duration) -> anyhow::Result<()> {
+    let given = |query: &[(String, String)], name: &str| query.iter().find(|(given, _)| given == name).cloned();
+    let end = match given(query, RANGE[1]) {
+        Some((_, end)) => OffsetDateTime::parse(&end, &Rfc3339).ok(),
+        None => Some(now()),
+    };
+    // The server says what is wrong with a moment that is none.
+    let Some(end) = end else { return Ok(()) };
+    for (name, moment) in [(RANGE[0], end.checked_sub(since)), (RANGE[1], Some(end))] {
+        if given(query, name).is_none() {
+            let moment = moment.context("--since is too long")?;
+            query.push((name.to_owned(), moment.format(&Rfc3339)?));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the paths of the named resources. Only the first parameter can have several values.
@@ -233,7 +316,8 @@ fn value(matches: &ArgMatches, name: &str, field: &Field) -> anyhow::Result<Opti
             Value::Object(texts().map(pair).collect::<anyhow::Result<_>>()?)
         }
         Kind::Reference => reference(&text(), &flag)?,
-        Kind::Object(parts) if parts.iter().any(|part| part.name == "id") => reference(&text(), &flag)?,
+        Kind::Object(parts) if is_reference(parts) => reference(&text(), &flag)?,
+        Kind::Object(parts) if is_size(parts) && !text().starts_with(['{', '@', '-']) => size(&text(), &flag)?,
         Kind::Object(_) | Kind::Json => json(&text(), &flag)?,
     }))
 }
@@ -245,6 +329,19 @@ fn reference(text: &str, flag: &str) -> anyhow::Result<Value> {
     }
     let key = if ulid::Ulid::from_string(text).is_ok() { "id" } else { "name" };
     Ok(serde_json::json!({ key: text }))
+}
+
+/// Returns a size from `WIDTHxHEIGHT`, with `@` and a refresh rate behind it if the text has one.
+fn size(text: &str, flag: &str) -> anyhow::Result<Value> {
+    let (sides, rate) = text.split_once('@').map_or((text, None), |(sides, rate)| (sides, Some(rate)));
+    let read = |(width, height): (&str, &str)| Some((width.parse::<u32>().ok()?, height.parse::<u32>().ok()?));
+    let wrong = || format!("{flag} must be as 1280x800 or 1280x800@25, or JSON");
+    let (width, height) = sides.split_once('x').and_then(read).with_context(wrong)?;
+    let mut size = serde_json::json!({ "width": width, "height": height });
+    if let Some(rate) = rate {
+        size["refresh_rate"] = rate.parse::<u32>().with_context(wrong)?.into();
+    }
+    Ok(size)
 }
 
 /// Parses a value as `NAME=VALUE`.
@@ -275,4 +372,37 @@ pub fn read(text: &str, flag: &str) -> anyhow::Result<String> {
     };
     ensure!(read as u64 <= MAX_BODY_BYTES, "{flag}: the content is longer than {} MiB", MAX_BODY_BYTES >> 20);
     Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_viewport_is_written_as_people_write_it() {
+        let read = |text| size(text, "--viewport").ok();
+        assert_eq!(read("1280x800"), Some(serde_json::json!({ "width": 1280, "height": 800 })));
+        assert_eq!(read("1280x800@25"), Some(serde_json::json!({ "width": 1280, "height": 800, "refresh_rate": 25 })));
+        for wrong in ["1280", "1280x", "axb", "1280x800@", "-1x2"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_time_has_a_unit() {
+        assert_eq!(span("90m"), Ok(Duration::minutes(90)));
+        assert_eq!(span("7d"), Ok(Duration::days(7)));
+        assert!(["", "5", "h", "1w", "-1h", "99999999999d"].into_iter().all(|wrong| span(wrong).is_err()));
+    }
+
+    #[test]
+    fn the_bounds_of_a_range_that_are_missing_are_added() {
+        let given = |name: &str, at: &str| (name.to_owned(), at.to_owned());
+        let mut query = vec![given("end", "2026-01-02T00:00:00Z")];
+        complete_range(&mut query, Duration::HOUR).expect("a range");
+        assert_eq!(query[1], given("start", "2026-01-01T23:00:00Z"));
+        let mut both = vec![given("start", "2026-01-01T00:00:00Z"), given("end", "2026-01-02T00:00:00Z")];
+        complete_range(&mut both, Duration::HOUR).expect("a range");
+        assert_eq!(both.len(), 2);
+    }
 }

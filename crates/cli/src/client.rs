@@ -17,6 +17,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::text::{text, without_controls};
+use crate::tls::{self, Trust};
 
 /// The maximum size of a response that is not a stream, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
@@ -75,10 +76,9 @@ pub(crate) fn streamed(
 }
 
 impl Client {
-    pub(crate) fn new(base: Url, key: SecretString) -> anyhow::Result<Self> {
+    pub(crate) fn new(base: Url, key: SecretString, trust: &Trust) -> anyhow::Result<Self> {
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_native_roots()
-            .context("this system's certificates cannot be read")?
+            .with_tls_config(tls::config(trust)?)
             .https_or_http()
             .enable_http1()
             .build();
@@ -135,18 +135,12 @@ impl Client {
             }
             None => whole(Bytes::new()),
         };
-        let unreachable = || {
-            format!(
-                "{} cannot be reached. Does the server run there? `casement serve` starts one; --url or a context names \
-                 another",
-                self.base
-            )
-        };
-        let (head, body) = self.http.request(request.body(body)?).await.with_context(unreachable)?.into_parts();
+        let answer = self.http.request(request.body(body)?).await;
+        let (head, body) = answer.map_err(|error| unreachable(&self.base, error))?.into_parts();
         if head.status.is_success() {
             return Ok((head.headers, body));
         }
-        Err(refusal(head.status, &whole_body(body).await?).into())
+        Err(refusal(&self.base, head.status, &whole_body(body).await?).into())
     }
 }
 
@@ -155,13 +149,35 @@ async fn whole_body(body: Incoming) -> anyhow::Result<Bytes> {
     Ok(body.map_err(|error| anyhow::anyhow!("the answer is not whole: {error}"))?.to_bytes())
 }
 
-/// Returns the error of a response: the message of the server, its details, and what to do next.
-fn refusal(status: StatusCode, body: &[u8]) -> Refusal {
+/// Returns the error of a request without a response: what failed, and what to do.
+fn unreachable(base: &Url, error: hyper_util::client::legacy::Error) -> anyhow::Error {
+    let error = anyhow::Error::from(error);
+    if let Some(remedy) = error.chain().find_map(tls::remedy) {
+        return anyhow::anyhow!("{base}: {remedy}");
+    }
+    let cause = error.root_cause();
+    anyhow::anyhow!(
+        "{base} cannot be reached: {cause}. Does the server run there? `casement serve` starts one; --url or a context names \
+         another"
+    )
+}
+
+/// Returns the error of a response: the message of the server, the details that it does not contain, and what to do next.
+fn refusal(base: &Url, status: StatusCode, body: &[u8]) -> Refusal {
     let value = serde_json::from_slice::<Value>(body).unwrap_or_default();
-    let mut message = format!("{status}: {}", without_controls(text(&value, "message")));
+    let said = without_controls(text(&value, "message"));
+    if said.is_empty() {
+        let message = format!("{status}: {base} answers, but not as a Casement server does: is the URL right?");
+        return Refusal { status, message, hint: "" };
+    }
+    let mut message = format!("{status}: {said}");
     for detail in value["details"].as_array().into_iter().flatten() {
-        let (field, what) = (text(detail, "field"), text(detail, "message"));
-        message = format!("{message}\n  {}: {}", without_controls(field), without_controls(what));
+        let (field, what) = (without_controls(text(detail, "field")), without_controls(text(detail, "message")));
+        if said.contains(&what) {
+            continue;
+        }
+        let line = if field.is_empty() || what.starts_with(&field) { what } else { format!("{field}: {what}") };
+        message = format!("{message}\n  {line}");
     }
     let hint = match status {
         StatusCode::UNAUTHORIZED => {
@@ -172,4 +188,37 @@ fn refusal(status: StatusCode, body: &[u8]) -> Refusal {
         _ => "",
     };
     Refusal { status, message, hint }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(body: &str) -> String {
+        let base = "http://127.0.0.1:1/".parse().expect("a URL");
+        refusal(&base, StatusCode::BAD_REQUEST, body.as_bytes()).to_string()
+    }
+
+    #[test]
+    fn each_error_of_a_field_is_said_once() {
+        let one =
+            json!({ "message": "size: must be from 1 to 9", "details": [{ "message": "size: must be from 1 to 9" }] });
+        assert_eq!(said(&one.to_string()), "400 Bad Request: size: must be from 1 to 9");
+        let two = json!({ "message": "2 fields are wrong", "details": [
+            { "field": "size", "message": "must be from 1 to 9" }, { "message": "name: is required" },
+        ] });
+        assert_eq!(
+            said(&two.to_string()),
+            "400 Bad Request: 2 fields are wrong\n  size: must be from 1 to 9\n  name: is required"
+        );
+    }
+
+    #[test]
+    fn a_server_of_another_kind_is_said_to_be_one() {
+        for body in ["", "<html>", "{}"] {
+            assert!(said(body).contains("not as a Casement server does"), "{body}");
+        }
+    }
 }

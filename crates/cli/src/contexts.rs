@@ -15,6 +15,8 @@ use url::Url;
 
 use crate::arguments;
 use crate::print_line;
+use crate::progress::say;
+use crate::server_options::server_url;
 
 /// The longest file of contexts, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -33,7 +35,7 @@ enum Action {
         /// The name of the context
         name: String,
         /// The URL of the server
-        #[arg(long, value_name = "URL")]
+        #[arg(long, value_name = "URL", value_parser = server_url)]
         url: Url,
         /// The API key; @FILE reads it from a file, - from standard input
         #[arg(long, value_name = "KEY")]
@@ -138,7 +140,6 @@ pub(crate) fn run(command: ContextCommand) -> anyhow::Result<()> {
     match command.action {
         Action::Add { name, url, key } => {
             ensure!(!name.is_empty() && !name.contains(char::is_whitespace), "a name has no white space");
-            ensure!(matches!(url.scheme(), "http" | "https"), "the URL must begin with http:// or https://");
             ensure!(url.username().is_empty() && url.password().is_none(), "the URL has no user and no password");
             let key = arguments::read(&key, "--key")?.trim().to_owned();
             ensure!(!key.is_empty(), "the key is empty");
@@ -147,6 +148,9 @@ pub(crate) fn run(command: ContextCommand) -> anyhow::Result<()> {
             contexts.write()
         }
         Action::List => {
+            if contexts.contexts.is_empty() {
+                say("no contexts: casement context add NAME --url URL --key KEY");
+            }
             for (name, context) in &contexts.contexts {
                 let star = if contexts.current.as_ref() == Some(name) { "*" } else { " " };
                 print_line(&format!("{star} {name}\t{}", context.url))?;

@@ -26,6 +26,8 @@ pub(crate) struct Field {
     pub(crate) is_required: bool,
     pub(crate) can_be_null: bool,
     pub(crate) description: String,
+    /// The values that are possible; empty if they are not listed.
+    pub(crate) choices: Vec<String>,
 }
 
 /// The kind of a field's value.
@@ -126,6 +128,7 @@ impl Document {
             is_required: parameter["required"] == true,
             can_be_null: false,
             description: text(parameter, "description"),
+            choices: self.choices(schema),
         }
     }
 
@@ -158,6 +161,7 @@ impl Document {
                 is_required: is_required(name),
                 can_be_null: can_be_null(schema),
                 description: self.description(schema),
+                choices: self.choices(schema),
             })
             .collect()
     }
@@ -166,6 +170,12 @@ impl Document {
         let variants = members(&schema["oneOf"]).map(|variant| text(variant, "description"));
         let mut found = std::iter::once(text(schema, "description")).chain(variants).filter(|found| !found.is_empty());
         found.next().unwrap_or_else(|| text(self.resolved(schema), "description"))
+    }
+
+    fn choices(&self, schema: &Value) -> Vec<String> {
+        let schema = self.resolved(schema);
+        let listed = if schema["enum"].is_array() { schema } else { self.resolved(&schema["items"]) };
+        members(&listed["enum"]).filter_map(|choice| Some(choice.as_str()?.to_owned())).collect()
     }
 
     fn kind(&self, schema: &Value) -> Kind {

@@ -7,17 +7,21 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches as _};
 use http::HeaderMap;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::arguments::{self, Request};
 use crate::client::{Call, Client, whole};
 use crate::document::{Body, Document, Operation, Response};
 use crate::form::Form;
-use crate::output::{self, Format, OutputOptions};
+use crate::names;
+use crate::output::{self, ClosedOutput, Format, OutputOptions};
 use crate::progress::{self, Transfer};
 use crate::resources::{Resource, Verb};
 use crate::server_options::ServerOptions;
+use crate::sessions;
 use crate::sse::Events;
+use crate::table::Column;
+use crate::text::without_controls;
 
 const ALL: &str = "all";
 const WATCH: &str = "watch";
@@ -29,8 +33,11 @@ const DEFAULT_WATCH_SECONDS: &str = "2";
 /// # Errors
 /// If the document lacks an operation.
 pub(crate) fn command(resource: &Resource, document: &Document) -> anyhow::Result<Command> {
-    let mut command =
-        Command::new(resource.name).about(resource.about).subcommand_required(true).arg_required_else_help(true);
+    let mut command = Command::new(resource.name)
+        .visible_aliases(resource.aliases)
+        .about(resource.about)
+        .subcommand_required(true)
+        .arg_required_else_help(true);
     for verb in resource.verbs {
         command = command.subcommand(verb_command(verb, document)?);
     }
@@ -39,7 +46,7 @@ pub(crate) fn command(resource: &Resource, document: &Document) -> anyhow::Resul
 
 fn verb_command(verb: &Verb, document: &Document) -> anyhow::Result<Command> {
     let operation = document.operation(verb.operation)?;
-    let command = arguments::add(Command::new(verb.name), verb, &operation);
+    let command = arguments::add(Command::new(verb.name).visible_aliases(verb.aliases), verb, &operation);
     let command = match operation.response {
         Response::File => command.arg(
             Arg::new(FILE)
@@ -67,46 +74,67 @@ fn verb_command(verb: &Verb, document: &Document) -> anyhow::Result<Command> {
         command
     };
     // The description comes last, because arguments bring their own.
-    Ok(ServerOptions::augment_args(OutputOptions::augment_args(command)).about(operation.summary))
+    let (short, long) = descriptions(&operation.summary);
+    Ok(ServerOptions::augment_args(OutputOptions::augment_args(command)).about(short).long_about(long))
+}
+
+/// Returns the short and the long description of a command: the first sentence of an operation's, and all of it. Both
+/// begin with an imperative, as those of other commands do.
+fn descriptions(summary: &str) -> (String, String) {
+    let (verb, rest) = summary.split_once(' ').unwrap_or((summary, ""));
+    let verb = match verb {
+        "Returns" => "Show",
+        "Flushes" => "Flush",
+        other => other.strip_suffix('s').unwrap_or(other),
+    };
+    let long = format!("{verb} {rest}");
+    let first = long.split_once(". ").map_or(long.as_str(), |(first, _)| first);
+    (first.trim_end_matches('.').to_owned(), long)
 }
 
 fn has_pages(operation: &Operation) -> bool {
     operation.response == Response::List && operation.query.iter().any(|field| field.name == "offset")
 }
 
-/// Runs a verb of a resource.
+/// Runs a verb of a resource, for each resource that it names. Returns the exit code: 1 if some failed, which are said.
 ///
 /// # Errors
-/// If an argument is invalid, or the server refuses a request.
+/// If an argument is invalid, or the server refuses the only request.
 pub(crate) async fn run(
     resource: &Resource,
     verb: &Verb,
     matches: &ArgMatches,
     document: &Document,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<u8> {
     let operation = document.operation(verb.operation)?;
     let client = ServerOptions::from_arg_matches(matches)?.client()?;
     let format = OutputOptions::from_arg_matches(matches)?.format;
-    for request in arguments::requests(matches, &operation)? {
-        let command =
-            Running { client: &client, operation: &operation, request: &request, format, columns: resource.columns };
-        match operation.response {
-            Response::None => {
-                command.value().await?;
-                progress::say(&format!("{} {}: done", verb.name, request.path.get(1).map_or("", String::as_str)));
+    let mut requests = arguments::requests(matches, &operation)?;
+    let finder = names::Finder::of(resource, document, &operation)?;
+    let is_only = requests.len() == 1;
+    let (mut results, mut failures) = (Vec::new(), 0);
+    for request in &mut requests {
+        let given = request.path.get(1).cloned().unwrap_or_default();
+        let command = async {
+            finder.put_id(&client, &mut request.path).await?;
+            let command =
+                Running { client: &client, operation: &operation, request, format, resource, verb, given: &given };
+            command.run(matches).await
+        };
+        match command.await {
+            Ok(result) => results.extend(result),
+            Err(error) if is_only || error.is::<ClosedOutput>() => return Err(error),
+            Err(error) => {
+                failures += 1;
+                progress::say(&format!("casement: {given}: {error:#}"));
             }
-            Response::Stream => command.follow().await?,
-            Response::File => command.download(matches.get_one::<PathBuf>(FILE).map(PathBuf::as_path)).await?,
-            Response::List | Response::Record => match matches.try_get_one::<u64>(WATCH).ok().flatten() {
-                Some(seconds) => command.watch(Duration::from_secs(*seconds)).await?,
-                None => {
-                    let is_all = matches.try_get_one::<bool>(ALL).ok().flatten().copied().unwrap_or_default();
-                    command.print(is_all).await?;
-                }
-            },
         }
     }
-    Ok(())
+    if !results.is_empty() {
+        let all = if is_only { results.remove(0) } else { Value::Array(results) };
+        output::print(&output::formatted(&all, format, &[])?)?;
+    }
+    Ok(u8::from(failures > 0))
 }
 
 /// A command with its request.
@@ -115,10 +143,62 @@ struct Running<'a> {
     operation: &'a Operation,
     request: &'a Request,
     format: Format,
-    columns: &'a [&'a str],
+    resource: &'a Resource,
+    verb: &'a Verb,
+    /// The resource as the user named it.
+    given: &'a str,
 }
 
 impl Running<'_> {
+    /// Runs the command. Returns the result of an operation without one, if records are printed as JSON or YAML.
+    async fn run(&self, matches: &ArgMatches) -> anyhow::Result<Option<Value>> {
+        match self.operation.response {
+            Response::None => return self.change().await,
+            Response::Stream => self.follow().await?,
+            Response::File => self.download(matches.get_one::<PathBuf>(FILE).map(PathBuf::as_path)).await?,
+            Response::List | Response::Record => match matches.try_get_one::<u64>(WATCH).ok().flatten() {
+                Some(seconds) => self.watch(Duration::from_secs(*seconds)).await?,
+                None => {
+                    let is_all = matches.try_get_one::<bool>(ALL).ok().flatten().copied().unwrap_or_default();
+                    self.print(is_all).await?;
+                }
+            },
+        }
+        Ok(None)
+    }
+
+    /// Sends a request without a result, and says what was done.
+    async fn change(&self) -> anyhow::Result<Option<Value>> {
+        self.value().await?;
+        let done = done(self.verb.name);
+        if !self.format.is_table() {
+            return Ok(Some(json!({ self.resource.singular(): self.given, "result": done })));
+        }
+        let words = [self.resource.singular(), self.given, done];
+        let said = words.into_iter().filter(|word| !word.is_empty()).map(without_controls).collect::<Vec<_>>();
+        output::print(&said.join(" "))?;
+        Ok(None)
+    }
+
+    fn columns(&self) -> &[Column] {
+        self.verb.listed.map_or(self.resource.columns, |(_, columns)| columns)
+    }
+
+    /// Says that a list is empty, and which filters it had.
+    async fn say_empty(&self) {
+        let what = self.verb.listed.map_or(self.resource.name, |(what, _)| what);
+        let given =
+            self.request.query.iter().filter(|(name, _)| !["limit", "offset", "order"].contains(&name.as_str()));
+        let filters = given.map(|(name, value)| format!("--{} {value}", name.replace('_', "-"))).collect::<Vec<_>>();
+        let with = if filters.is_empty() { String::new() } else { format!(" with {}", filters.join(" ")) };
+        let why = if self.verb.operation == "list_telemetry_events" {
+            sessions::why_silent(self.client, &self.request.path).await
+        } else {
+            None
+        };
+        progress::say(&format!("no {what}{with}{}", why.map_or_else(String::new, |why| format!(": {why}"))));
+    }
+
     fn call(&self) -> anyhow::Result<Call<'_>> {
         let body = match (&self.operation.body, &self.request.body) {
             (Body::Form(fields), Some(values)) => Some(Form::of(fields, values)?.into_body()),
@@ -134,7 +214,11 @@ impl Running<'_> {
     }
 
     async fn value(&self) -> anyhow::Result<(Value, HeaderMap)> {
-        self.client.value(self.call()?).await
+        let (value, headers) = self.client.value(self.call()?).await?;
+        if let Some(ignored) = headers.get("x-casement-ignored-fields").and_then(|names| names.to_str().ok()) {
+            progress::say(&format!("the server knows no field {ignored} here and ignored it"));
+        }
+        Ok((value, headers))
     }
 
     async fn print(&self, is_all: bool) -> anyhow::Result<()> {
@@ -151,7 +235,10 @@ impl Running<'_> {
         if value.is_null() {
             progress::say("nothing");
         }
-        output::print(&output::formatted(&value, self.format, self.columns)?)?;
+        if value.as_array().is_some_and(Vec::is_empty) {
+            self.say_empty().await;
+        }
+        output::print(&output::formatted(&value, self.format, self.columns())?)?;
         if let Some(offset) = next {
             progress::say(&format!("there is more: --offset {offset}, or --all"));
         }
@@ -164,11 +251,12 @@ impl Running<'_> {
         let mut last = None;
         loop {
             let (value, _) = self.value().await?;
-            if last.as_ref() != Some(&value) {
-                let text = output::formatted(&value, self.format, self.columns)?;
+            let lasting = without_clocks(value.clone());
+            if last.as_ref() != Some(&lasting) {
+                let text = output::formatted(&value, self.format, self.columns())?;
                 // Clears the terminal, and moves to its first line.
                 output::print(&format!("{}{text}", if clears { "\u{1b}[2J\u{1b}[H" } else { "" }))?;
-                last = Some(value);
+                last = Some(lasting);
             }
             tokio::time::sleep(interval).await;
         }
@@ -180,7 +268,7 @@ impl Running<'_> {
         let mut events = Events::new(body);
         while let Some(event) = events.next().await? {
             let text = match self.format {
-                Format::Json | Format::Table => crate::text::json_without_controls(&event.to_string()),
+                Format::Json | Format::Table | Format::Wide => crate::text::json_without_controls(&event.to_string()),
                 Format::Yaml => format!("---\n{}", output::formatted(&event, Format::Yaml, &[])?),
             };
             output::print(&text)?;
@@ -212,9 +300,9 @@ pub(crate) async fn save(
     let Some(file) = file else {
         while let Some(frame) = body.frame().await {
             let frame = frame.context("the download broke off")?;
-            std::io::stdout().write_all(frame.data_ref().map_or(&[][..], |data| data))?;
+            output::write_out(frame.data_ref().map_or(&[][..], |data| data))?;
         }
-        return Ok(std::io::stdout().flush()?);
+        return Ok(());
     };
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut incomplete = tempfile::Builder::new()
@@ -235,4 +323,64 @@ pub(crate) async fn save(
 fn next_offset(headers: &HeaderMap) -> Option<String> {
     let header = |name: &str| headers.get(name)?.to_str().ok().map(str::to_owned);
     header("x-has-more").filter(|more| more == "true").and_then(|_| header("x-next-offset"))
+}
+
+/// Returns what a verb without a result has done.
+fn done(verb: &str) -> &'static str {
+    match verb {
+        "delete" => "deleted",
+        "revoke" => "revoked",
+        "release" => "released",
+        "flush" => "flushed",
+        "stop" => "stopped",
+        "stop-replay" => "recording stopped",
+        "delete-browsers" => "browsers deleted",
+        _ => "done",
+    }
+}
+
+/// Removes the fields that change with every second.
+fn without_clocks(mut value: Value) -> Value {
+    let records = match &mut value {
+        Value::Array(records) => records.iter_mut().collect(),
+        record => vec![record],
+    };
+    for fields in records.into_iter().filter_map(Value::as_object_mut) {
+        for name in ["usage", "heartbeat_at"] {
+            fields.remove(name);
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::RESOURCES;
+
+    #[test]
+    fn every_verb_without_a_result_says_what_it_has_done() {
+        let document = Document::parse(include_str!("../../../docs/openapi.json")).expect("JSON");
+        for verb in RESOURCES.iter().flat_map(|resource| resource.verbs) {
+            let operation = document.operation(verb.operation).expect("an operation");
+            if operation.response == Response::None {
+                assert_ne!(done(verb.name), "done", "{}", verb.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_description_is_an_imperative_and_its_short_form_one_sentence() {
+        let (short, long) = descriptions("Ends a session. Responds when nothing of its browser is left.");
+        assert_eq!(short, "End a session");
+        assert_eq!(long, "End a session. Responds when nothing of its browser is left.");
+        assert_eq!(descriptions("Returns a session.").0, "Show a session");
+    }
+
+    #[test]
+    fn a_watch_prints_nothing_again_because_time_passes() {
+        let of = |uptime: u64| json!([{ "name": "a", "usage": { "uptime_ms": uptime }, "heartbeat_at": uptime }]);
+        assert_eq!(without_clocks(of(1)), without_clocks(of(2)));
+        assert_ne!(without_clocks(json!({ "name": "a" })), without_clocks(json!({ "name": "b" })));
+    }
 }

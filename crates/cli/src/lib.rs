@@ -13,13 +13,19 @@ mod form;
 mod generated;
 mod invoke;
 mod logs;
+mod names;
 mod output;
 mod progress;
 mod resources;
 mod server_options;
 mod sessions;
 mod sse;
+mod table;
+mod terminal;
 mod text;
+mod tls;
+
+use std::ffi::OsString;
 
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 
@@ -30,7 +36,8 @@ use self::document::Document;
 use self::invoke::InvokeCommand;
 use self::logs::LogsCommand;
 use self::output::print as print_line;
-use self::resources::RESOURCES;
+pub use self::output::{ClosedOutput, write_out};
+use self::resources::{RESOURCES, Resource};
 
 const CONTEXT: &str = "context";
 const DEPLOY: &str = "deploy";
@@ -39,7 +46,18 @@ const LOGS: &str = "logs";
 
 /// Returns true if this library runs the command of this name.
 pub fn has(command: &str) -> bool {
-    [CONTEXT, DEPLOY, INVOKE, LOGS].contains(&command) || RESOURCES.iter().any(|resource| resource.name == command)
+    [CONTEXT, DEPLOY, INVOKE, LOGS].contains(&command) || resource(command).is_some()
+}
+
+/// Returns the resource of this name, or of this other word for it.
+fn resource(name: &str) -> Option<&'static Resource> {
+    RESOURCES.iter().find(|resource| resource.name == name || resource.aliases.contains(&name))
+}
+
+/// Returns the words of a command line, with the options for the server behind the command of this library. The first word is
+/// the program.
+pub fn ordered(words: Vec<OsString>) -> Vec<OsString> {
+    server_options::ordered(words, |name| has(name).then(|| resource(name).is_some()))
 }
 
 /// Adds the commands to the program's. Only the one named `only` has its arguments, or each one for `None`: making all
@@ -48,6 +66,7 @@ pub fn has(command: &str) -> bool {
 /// # Errors
 /// If the document lacks an operation.
 pub fn add_to(mut program: Command, only: Option<&str>, document: &str) -> anyhow::Result<Command> {
+    let only = only.map(|only| resource(only).map_or(only, |resource| resource.name));
     let is_wanted = |name: &str| only.is_none_or(|only| only == name);
     let is_any_wanted = RESOURCES.iter().any(|resource| is_wanted(resource.name));
     let document = if is_any_wanted { Some(Document::parse(document)?) } else { None };
@@ -57,7 +76,7 @@ pub fn add_to(mut program: Command, only: Option<&str>, document: &str) -> anyho
                 let command = generated::command(resource, document)?;
                 if resource.name == sessions::NAME { sessions::add_to(command) } else { command }
             }
-            _ => Command::new(resource.name).about(resource.about),
+            _ => Command::new(resource.name).visible_aliases(resource.aliases).about(resource.about),
         };
         program = program.subcommand(made);
     }
@@ -96,10 +115,10 @@ async fn run_verb(name: &str, matches: &ArgMatches, document: &str) -> anyhow::R
     {
         return Ok(code);
     }
-    let resource = RESOURCES.iter().find(|resource| resource.name == name);
-    let found = resource.and_then(|resource| Some((resource, resource.verbs.iter().find(|one| one.name == verb)?)));
+    let found =
+        resource(name).and_then(|resource| Some((resource, resource.verbs.iter().find(|one| one.name == verb)?)));
     let (resource, verb) = found.ok_or_else(|| anyhow::anyhow!("there is no command {name} {verb}"))?;
-    generated::run(resource, verb, matches, &Document::parse(document)?).await.map(|()| 0)
+    generated::run(resource, verb, matches, &Document::parse(document)?).await
 }
 
 #[cfg(test)]

@@ -1,12 +1,23 @@
 //! The nouns and verbs of the command line, and the operations behind them.
 
+use crate::table::{Column, SESSION_STATE, at, since, size, text, whole};
+
 /// A resource of the API, which is a command.
 pub(crate) struct Resource {
     pub(crate) name: &'static str,
+    /// Other words for it, which work too.
+    pub(crate) aliases: &'static [&'static str],
     pub(crate) about: &'static str,
-    /// The fields that the table of a list shows; a point leads into an object.
-    pub(crate) columns: &'static [&'static str],
+    /// The columns of its lists, the most important ones first.
+    pub(crate) columns: &'static [Column],
     pub(crate) verbs: &'static [Verb],
+}
+
+impl Resource {
+    /// Returns the name of one: `session`.
+    pub(crate) fn singular(&self) -> &'static str {
+        self.aliases.first().copied().unwrap_or(self.name)
+    }
 }
 
 /// A subcommand of a resource.
@@ -14,30 +25,100 @@ pub(crate) struct Verb {
     pub(crate) name: &'static str,
     /// The id of its operation.
     pub(crate) operation: &'static str,
+    /// Other words for it, which work too.
+    pub(crate) aliases: &'static [&'static str],
     /// The fields that are given without a flag, in this order.
     pub(crate) positional: &'static [&'static str],
     /// True if the command accepts several resources.
     pub(crate) takes_several: bool,
+    /// What a list of another kind than the resource is called, and its columns.
+    pub(crate) listed: Option<(&'static str, &'static [Column])>,
 }
 
 const fn verb(name: &'static str, operation: &'static str) -> Verb {
-    Verb { name, operation, positional: &[], takes_several: false }
+    Verb { name, operation, aliases: usual_aliases(name), positional: &[], takes_several: false, listed: None }
 }
 
 const fn with(name: &'static str, operation: &'static str, positional: &'static [&'static str]) -> Verb {
-    Verb { name, operation, positional, takes_several: false }
+    Verb { positional, ..verb(name, operation) }
 }
 
 const fn several(name: &'static str, operation: &'static str) -> Verb {
-    Verb { name, operation, positional: &[], takes_several: true }
+    Verb { takes_several: true, ..verb(name, operation) }
 }
+
+const fn lists(name: &'static str, operation: &'static str, what: &'static str, columns: &'static [Column]) -> Verb {
+    Verb { listed: Some((what, columns)), ..verb(name, operation) }
+}
+
+/// Returns the words that people use for a verb of this name.
+const fn usual_aliases(name: &str) -> &'static [&'static str] {
+    match name.as_bytes() {
+        b"list" => &["ls"],
+        b"get" => &["show", "describe"],
+        b"create" => &["new", "add"],
+        b"update" => &["edit", "set"],
+        b"delete" => &["rm", "remove"],
+        b"revoke" => &["delete", "rm", "remove"],
+        _ => &[],
+    }
+}
+
+const NAME: Column = text("NAME", &["name"]);
+const ID: Column = whole("ID", &["id"]);
+const ID_OF_SESSION: Column = whole("ID", &["session_id"]);
+const AGE: Column = since("AGE", &["created_at"]);
+const CREATED: Column = whole("CREATED", &["created_at"]).wide();
+
+const EVENT_COLUMNS: &[Column] = &[
+    at(&["event.ts"]),
+    whole("CATEGORY", &["event.category"]),
+    whole("TYPE", &["event.type"]),
+    whole("STATUS", &["event.data.status", "event.data.status_code", "event.data.level"]),
+    text("WHAT", &["event.data.url", "event.data.text", "event.data.message", "event.data.method", "event.data"]),
+    whole("SEQ", &["seq"]).wide(),
+];
+const REPLAY_COLUMNS: &[Column] = &[
+    whole("ID", &["replay_id"]),
+    whole("STATUS", &["status"]),
+    since("STARTED", &["started_at"]),
+    since("FINISHED", &["finished_at"]),
+    size(&["size_bytes"]),
+    text("DETAIL", &["detail"]),
+    text("URL", &["replay_view_url"]).wide(),
+];
+const TIMELINE_COLUMNS: &[Column] = &[
+    at(&["timestamp"]),
+    whole("TYPE", &["type"]),
+    whole("STATUS", &["status"]),
+    text("STEP", &["step"]),
+    text("ERROR", &["error_message", "website_error", "error_code"]),
+    whole("SESSION", &["browser_session_id"]).wide(),
+    whole("ID", &["id"]).wide(),
+];
 
 /// All resources, in the order of the help.
 pub(crate) const RESOURCES: &[Resource] = &[
     Resource {
         name: "sessions",
+        aliases: &["session", "browsers", "browser"],
         about: "Create, list, drive and delete browser sessions",
-        columns: &["session_id", "name", "headless", "profile.name", "pool.name", "timeout_seconds", "created_at"],
+        columns: &[
+            NAME,
+            ID_OF_SESSION,
+            SESSION_STATE,
+            AGE,
+            text("POOL", &["pool.name", "pool.id"]),
+            text("PROFILE", &["profile.name"]),
+            text("TAGS", &["tags"]),
+            text("URL", &["start_url"]).wide(),
+            whole("ENGINE", &["engine"]).wide(),
+            whole("HEADLESS", &["headless"]).wide(),
+            whole("TIMEOUT", &["timeout_seconds"]).wide(),
+            whole("CREATED", &["created_at"]).wide(),
+            since("ENDED", &["deleted_at"]).wide(),
+            text("END", &["end_message"]).wide(),
+        ],
         verbs: &[
             verb("list", "list_browsers"),
             verb("get", "get_browser"),
@@ -45,10 +126,10 @@ pub(crate) const RESOURCES: &[Resource] = &[
             verb("update", "update_browser"),
             several("delete", "delete_browser"),
             with("curl", "curl", &["url"]),
-            verb("telemetry", "list_telemetry_events"),
+            lists("telemetry", "list_telemetry_events", "telemetry events", EVENT_COLUMNS),
             verb("follow-telemetry", "stream_telemetry"),
             verb("logs", "stream_logs"),
-            verb("replays", "list_replays"),
+            lists("replays", "list_replays", "replays", REPLAY_COLUMNS),
             verb("start-replay", "start_replay"),
             verb("stop-replay", "stop_replay"),
             verb("download-replay", "download_replay"),
@@ -56,8 +137,17 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         name: "pools",
+        aliases: &["pool"],
         about: "Create, list and delete pools, and acquire and release their browsers",
-        columns: &["id", "name", "browser_pool_config.size", "available_count", "acquired_count", "created_at"],
+        columns: &[
+            NAME,
+            ID,
+            whole("SIZE", &["browser_pool_config.size"]),
+            whole("IDLE", &["available_count"]),
+            whole("LEASED", &["acquired_count"]),
+            text("BLOCKED", &["blocked_reason"]),
+            AGE,
+        ],
         verbs: &[
             verb("list", "list_pools"),
             verb("get", "get_pool"),
@@ -71,8 +161,9 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         name: "profiles",
+        aliases: &["profile"],
         about: "Manage profiles, which keep cookies and storage between sessions",
-        columns: &["id", "name", "last_used_at", "created_at"],
+        columns: &[NAME, ID, since("USED", &["last_used_at"]), AGE, CREATED],
         verbs: &[
             verb("list", "list_profiles"),
             verb("get", "get_profile"),
@@ -84,8 +175,18 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         name: "proxies",
+        aliases: &["proxy"],
         about: "Manage and check proxies",
-        columns: &["id", "name", "type", "protocol", "status", "ip_address", "last_checked"],
+        columns: &[
+            NAME,
+            ID,
+            whole("TYPE", &["type"]),
+            whole("STATUS", &["status"]),
+            text("ADDRESS", &["ip_address"]),
+            since("CHECKED", &["last_checked"]),
+            text("FAILURE", &["failure.message", "failure"]),
+            whole("PROTOCOL", &["protocol"]).wide(),
+        ],
         verbs: &[
             verb("list", "list_proxies"),
             verb("get", "get_proxy"),
@@ -97,8 +198,17 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         name: "credentials",
+        aliases: &["credential"],
         about: "Manage stored logins",
-        columns: &["id", "name", "domain", "value_keys", "has_totp_secret", "updated_at"],
+        columns: &[
+            NAME,
+            ID,
+            text("DOMAIN", &["domain"]),
+            text("FIELDS", &["value_keys"]),
+            whole("TOTP", &["has_totp_secret"]),
+            since("CHANGED", &["updated_at"]),
+            CREATED,
+        ],
         verbs: &[
             verb("list", "list_credentials"),
             verb("get", "get_credential"),
@@ -110,8 +220,17 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         name: "providers",
+        aliases: &["provider"],
         about: "Manage credential providers",
-        columns: &["id", "name", "provider_type", "enabled", "priority", "server_url", "updated_at"],
+        columns: &[
+            NAME,
+            ID,
+            whole("TYPE", &["provider_type"]),
+            whole("ENABLED", &["enabled"]),
+            whole("PRIORITY", &["priority"]),
+            text("SERVER", &["server_url", "vault"]),
+            since("CHANGED", &["updated_at"]).wide(),
+        ],
         verbs: &[
             verb("list", "list_credential_providers"),
             verb("get", "get_credential_provider"),
@@ -124,8 +243,16 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         name: "destinations",
+        aliases: &["destination"],
         about: "Manage telemetry destinations",
-        columns: &["id", "name", "endpoint", "consecutive_failures", "last_error", "last_export_at", "updated_at"],
+        columns: &[
+            NAME,
+            ID,
+            text("ENDPOINT", &["endpoint"]),
+            since("EXPORTED", &["last_export_at"]),
+            whole("FAILURES", &["consecutive_failures"]),
+            text("ERROR", &["last_error"]),
+        ],
         verbs: &[
             verb("list", "list_telemetry_destinations"),
             verb("get", "get_telemetry_destination"),
@@ -136,8 +263,17 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         name: "connections",
+        aliases: &["connection"],
         about: "Manage auth connections and their logins",
-        columns: &["id", "domain", "profile_name", "status", "flow_status", "flow_step", "last_auth_check_at"],
+        columns: &[
+            text("DOMAIN", &["domain"]),
+            ID,
+            text("PROFILE", &["profile_name"]),
+            whole("STATUS", &["status"]),
+            text("FLOW", &["flow_status"]),
+            text("STEP", &["flow_step"]),
+            since("CHECKED", &["last_auth_check_at"]),
+        ],
         verbs: &[
             verb("list", "list_auth_connections"),
             verb("get", "get_auth_connection"),
@@ -147,13 +283,23 @@ pub(crate) const RESOURCES: &[Resource] = &[
             verb("login", "login_auth_connection"),
             verb("submit", "submit_auth_connection"),
             verb("follow", "follow_auth_connection"),
-            verb("timeline", "list_auth_connection_timeline"),
+            lists("timeline", "list_auth_connection_timeline", "entries of the timeline", TIMELINE_COLUMNS),
         ],
     },
     Resource {
         name: "keys",
+        aliases: &["key"],
         about: "Create, list and revoke API keys",
-        columns: &["id", "name", "masked_key", "project_name", "policy", "expires_at", "created_at"],
+        columns: &[
+            NAME,
+            ID,
+            text("PROJECT", &["project_name"]),
+            text("EXPIRES", &["expires_at"]),
+            AGE,
+            since("REVOKED", &["deleted_at"]),
+            text("KEY", &["masked_key"]).wide(),
+            text("POLICY", &["policy"]).wide(),
+        ],
         verbs: &[
             verb("list", "list_api_keys"),
             verb("get", "get_api_key"),
@@ -165,8 +311,9 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         name: "projects",
+        aliases: &["project"],
         about: "Manage projects",
-        columns: &["id", "name", "status", "created_at"],
+        columns: &[NAME, ID, whole("STATUS", &["status"]), AGE, CREATED],
         verbs: &[
             verb("list", "list_projects"),
             verb("get", "get_project"),
@@ -177,6 +324,7 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         name: "limits",
+        aliases: &["limit"],
         about: "Show and change the limits of the organization and of projects",
         columns: &[],
         verbs: &[
@@ -188,20 +336,51 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         name: "audit",
+        aliases: &["audit-log", "audit-logs"],
         about: "List and export audit records",
-        columns: &["timestamp", "method", "path", "status", "api_key_id", "client_ip", "count"],
+        columns: &[
+            at(&["timestamp"]),
+            whole("METHOD", &["method"]),
+            text("PATH", &["path"]),
+            whole("STATUS", &["status"]),
+            whole("MS", &["duration_ms"]),
+            text("ADDRESS", &["client_ip"]),
+            whole("COUNT", &["count"]).wide(),
+            whole("KEY", &["api_key_id"]).wide(),
+            whole("PROJECT", &["project_id"]).wide(),
+            whole("ID", &["id"]).wide(),
+        ],
         verbs: &[verb("list", "list_audit_records"), verb("export", "export_audit_chunk")],
     },
     Resource {
         name: "engines",
+        aliases: &["engine"],
         about: "List the engines of an installation and what they can do",
-        columns: &["name", "kind", "default", "max_sessions"],
+        columns: &[
+            NAME,
+            whole("KIND", &["kind"]),
+            whole("DEFAULT", &["default"]),
+            whole("MAX", &["max_sessions"]),
+            text("CAPABILITIES", &["capabilities"]).wide(),
+        ],
         verbs: &[verb("list", "list_engines")],
     },
     Resource {
         name: "nodes",
+        aliases: &["node"],
         about: "List the nodes of an installation, and drain them",
-        columns: &["id", "host", "state", "sessions", "max_sessions", "idle_browsers", "version", "heartbeat_at"],
+        columns: &[
+            text("HOST", &["host"]),
+            ID,
+            whole("STATE", &["state"]),
+            whole("SESSIONS", &["sessions"]),
+            whole("MAX", &["max_sessions"]),
+            whole("IDLE", &["idle_browsers"]),
+            whole("VERSION", &["version"]),
+            since("HEARD", &["heartbeat_at"]),
+            text("LABELS", &["labels"]).wide(),
+            text("ADDRESS", &["cluster_address", "address"]).wide(),
+        ],
         verbs: &[
             verb("list", "list_nodes"),
             verb("get", "get_node"),
@@ -211,8 +390,17 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         name: "audit-destinations",
+        aliases: &["audit-destination"],
         about: "Manage the buckets to which audit records are exported",
-        columns: &["id", "bucket", "prefix", "status", "consecutive_failures", "last_error", "last_success_at"],
+        columns: &[
+            text("BUCKET", &["bucket"]),
+            text("PREFIX", &["prefix"]),
+            ID,
+            whole("STATUS", &["status"]),
+            since("EXPORTED", &["last_success_at"]),
+            whole("FAILURES", &["consecutive_failures"]),
+            text("ERROR", &["last_error"]),
+        ],
         verbs: &[
             verb("list", "list_audit_destinations"),
             verb("get", "get_audit_destination"),
@@ -224,12 +412,13 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         name: "extensions",
+        aliases: &["extension"],
         about: "Upload, list and delete Chromium extensions",
-        columns: &["id", "name", "size_bytes", "last_used_at", "created_at"],
+        columns: &[NAME, ID, size(&["size_bytes"]), since("USED", &["last_used_at"]), AGE, CREATED],
         verbs: &[
             verb("list", "list_extensions"),
             verb("get", "get_extension"),
-            with("create", "upload_extension", &["file"]),
+            Verb { aliases: &["upload", "add"], ..with("create", "upload_extension", &["file"]) },
             several("delete", "delete_extension"),
             verb("download", "download_extension"),
             with("download-from-store", "extension_from_web_store", &["url"]),
@@ -237,14 +426,31 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         name: "apps",
+        aliases: &["app"],
         about: "List deployed apps",
-        columns: &["id", "app_name", "version", "region", "actions", "deployment"],
+        columns: &[
+            text("NAME", &["app_name"]),
+            whole("VERSION", &["version"]),
+            text("ACTIONS", &["actions"]),
+            whole("DEPLOYMENT", &["deployment"]),
+            ID.wide(),
+            whole("REGION", &["region"]).wide(),
+        ],
         verbs: &[verb("list", "list_apps")],
     },
     Resource {
         name: "deployments",
+        aliases: &["deployment"],
         about: "List and stop deployments; `casement deploy` makes one",
-        columns: &["id", "status", "entrypoint_rel_path", "source_type", "created_at", "status_reason"],
+        columns: &[
+            ID,
+            whole("STATUS", &["status"]),
+            text("ENTRYPOINT", &["entrypoint_rel_path"]),
+            AGE,
+            text("REASON", &["status_reason"]),
+            whole("SOURCE", &["source_type"]).wide(),
+            CREATED,
+        ],
         verbs: &[
             verb("list", "list_deployments"),
             verb("get", "get_deployment"),
@@ -254,8 +460,18 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         name: "invocations",
+        aliases: &["invocation"],
         about: "Start, list and end invocations of apps; `casement invoke` shows the log of one",
-        columns: &["id", "app_name", "action_name", "version", "status", "started_at", "finished_at"],
+        columns: &[
+            text("APP", &["app_name"]),
+            text("ACTION", &["action_name"]),
+            ID,
+            whole("STATUS", &["status"]),
+            since("STARTED", &["started_at"]),
+            since("ENDED", &["finished_at"]),
+            text("REASON", &["status_reason"]),
+            whole("VERSION", &["version"]).wide(),
+        ],
         verbs: &[
             verb("list", "list_invocations"),
             verb("get", "get_invocation"),

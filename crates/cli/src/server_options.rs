@@ -1,5 +1,6 @@
 //! The flags that name a server and the credential for it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
@@ -9,6 +10,7 @@ use url::{Host, Url};
 
 use crate::client::Client;
 use crate::contexts;
+use crate::tls::Trust;
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
@@ -17,7 +19,7 @@ const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerOptions {
     /// The URL of the server [default: $KERNEL_BASE_URL, the current context, or http://127.0.0.1:8080]
-    #[arg(long, visible_alias = "base-url", value_name = "URL", env = "CASEMENT_URL")]
+    #[arg(long, visible_alias = "base-url", value_name = "URL", env = "CASEMENT_URL", value_parser = server_url)]
     url: Option<Url>,
     /// An API key [default: $KERNEL_API_KEY, the context's, or the one of the server on this machine]
     #[arg(long, visible_alias = "api-key", value_name = "KEY", env = "CASEMENT_KEY", hide_env_values = true)]
@@ -28,6 +30,18 @@ pub(crate) struct ServerOptions {
     /// A saved context, instead of the current one
     #[arg(long, value_name = "NAME", env = "CASEMENT_CONTEXT")]
     context: Option<String>,
+    /// A file with certificates in PEM that are trusted besides those of the system
+    #[arg(long, value_name = "FILE", env = "CASEMENT_CA")]
+    ca: Option<PathBuf>,
+    /// Accept any certificate. Whoever is on the way can read the API key
+    #[arg(long)]
+    insecure: bool,
+}
+
+/// Reads the URL of a server.
+pub(crate) fn server_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    url.ok_or_else(|| "must be as http://HOST:PORT or https://HOST".to_owned())
 }
 
 impl ServerOptions {
@@ -39,7 +53,9 @@ impl ServerOptions {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let given = match (&self.url, &self.context, variable("KERNEL_BASE_URL")) {
             (Some(url), _, _) => Some(url.clone()),
-            (None, None, Some(url)) => Some(url.parse().context("KERNEL_BASE_URL is not a URL")?),
+            (None, None, Some(url)) => {
+                Some(server_url(&url).map_err(|wrong| anyhow::anyhow!("the variable KERNEL_BASE_URL {wrong}"))?)
+            }
             (None, _, _) => None,
         };
         // A broken file of contexts must not stop a command that needs none.
@@ -62,7 +78,7 @@ impl ServerOptions {
                 (None, None) => local_key(&url)?,
             },
         };
-        Client::new(url, key)
+        Client::new(url, key, &Trust { ca: self.ca.clone(), is_insecure: self.insecure })
     }
 }
 
@@ -108,4 +124,83 @@ fn default_key_files() -> Vec<PathBuf> {
         .chain([PathBuf::from("/var/lib/casement")])
         .map(|folder| folder.join("api-key"))
         .collect()
+}
+
+/// The options of a server and of output, which may also stand before the command. Those of the second list have no value.
+const BEFORE: [&str; 10] = [
+    "--url",
+    "--base-url",
+    "--key",
+    "--api-key",
+    "--key-file",
+    "--api-key-file",
+    "--context",
+    "--ca",
+    "--output",
+    "-o",
+];
+const BEFORE_ALONE: [&str; 1] = ["--insecure"];
+
+/// Returns the words of a command line with the options that stand before or between the words of the command behind them.
+/// The first word is the program. `is_resource` tells whether a command has verbs, and `None` for other commands.
+pub(crate) fn ordered(words: Vec<OsString>, is_resource: impl Fn(&str) -> Option<bool>) -> Vec<OsString> {
+    let (mut moved, mut command, mut at) = (Vec::new(), Vec::new(), 1);
+    let mut wanted = 1;
+    while command.len() < wanted
+        && let Some(word) = words.get(at)
+    {
+        let text = word.to_string_lossy();
+        let is_option = |known: &[&str]| known.contains(&text.split('=').next().unwrap_or_default());
+        if is_option(&BEFORE) || is_option(&BEFORE_ALONE) {
+            let has_value_behind = is_option(&BEFORE) && !text.contains('=');
+            let end = (at + 1 + usize::from(has_value_behind)).min(words.len());
+            moved.extend_from_slice(&words[at..end]);
+            at = end;
+        } else if text.starts_with('-') {
+            return words;
+        } else {
+            if command.is_empty() {
+                match is_resource(&text) {
+                    Some(is_resource) => wanted = 1 + usize::from(is_resource),
+                    None => return words,
+                }
+            }
+            command.push(word.clone());
+            at += 1;
+        }
+    }
+    if moved.is_empty() || command.len() < wanted {
+        return words;
+    }
+    words[..1].iter().cloned().chain(command).chain(moved).chain(words[at..].iter().cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_before_the_command_count_as_if_they_stood_behind_it() {
+        let of = |line: &str| {
+            let words = line.split(' ').map(OsString::from).collect();
+            let is_resource = |name: &str| ["sessions", "invoke"].contains(&name).then_some(name == "sessions");
+            let ordered = ordered(words, is_resource);
+            ordered.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of("c --key k sessions list"), "c sessions list --key k");
+        assert_eq!(of("c sessions -o json --url=u exec s ls -o"), "c sessions exec -o json --url=u s ls -o");
+        assert_eq!(of("c --insecure invoke app --key k"), "c invoke --insecure app --key k");
+        for unchanged in ["c sessions exec s ls --key k", "c --key k serve", "c --help", "c --key", "c sessions --help"]
+        {
+            assert_eq!(of(unchanged), unchanged);
+        }
+    }
+
+    #[test]
+    fn a_url_without_a_scheme_is_refused_with_an_example() {
+        for wrong in ["127.0.0.1:8080", "localhost", "ftp://host", "http://"] {
+            assert!(server_url(wrong).is_err_and(|message| message.contains("http://HOST:PORT")), "{wrong}");
+        }
+        assert!(server_url("http://127.0.0.1:8080").is_ok());
+    }
 }

@@ -10,15 +10,16 @@ use std::process::{Command as Program, Stdio};
 use anyhow::bail;
 use clap::{ArgMatches, Args, Command, FromArgMatches as _};
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::copy::CopyCommand;
 use self::exec::ExecCommand;
-use crate::client::Call;
+use crate::client::{Call, Client};
 use crate::generated::save;
-use crate::output::{self, Format, OutputOptions, print};
+use crate::output::{self, OutputOptions, print};
 use crate::progress::{self, Transfer};
 use crate::server_options::ServerOptions;
+use crate::table;
 use crate::text::{json_without_controls, text, without_controls};
 
 /// The name of the resource.
@@ -67,13 +68,13 @@ struct ScriptCommand {
 pub(crate) fn add_to(sessions: Command) -> Command {
     // The description comes last, because arguments bring their own.
     let verbs = [
-        UrlCommand::augment_args(Command::new("open")).about("Opens the live view of a session, or prints its URL."),
-        UrlCommand::augment_args(Command::new("cdp")).about("Prints the URL of the DevTools Protocol of a session."),
-        ExecCommand::augment_args(Command::new("exec")).about("Runs a program in a session, and prints its output."),
-        CopyCommand::augment_args(Command::new("cp")).about("Copies files to or from a session."),
-        ScreenshotCommand::augment_args(Command::new("screenshot")).about("Takes a screenshot of the display."),
+        UrlCommand::augment_args(Command::new("open")).about("Open the live view of a session, or print its URL"),
+        UrlCommand::augment_args(Command::new("cdp")).about("Print the URL of the DevTools Protocol of a session"),
+        ExecCommand::augment_args(Command::new("exec")).about("Run a program in a session, and print its output"),
+        CopyCommand::augment_args(Command::new("cp")).about("Copy files to or from a session"),
+        ScreenshotCommand::augment_args(Command::new("screenshot")).about("Take a screenshot of the display"),
         ScriptCommand::augment_args(Command::new("script"))
-            .about("Runs TypeScript or JavaScript with Playwright in a session, and prints its result."),
+            .about("Run TypeScript or JavaScript with Playwright in a session, and print its result"),
     ];
     sessions.subcommands(verbs)
 }
@@ -93,6 +94,26 @@ pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> anyhow::Result<Opti
         _ => return Ok(None),
     }
     Ok(Some(0))
+}
+
+/// Returns `active`, or the reason of the session's end.
+pub(crate) fn state(session: &Value) -> String {
+    match (text(session, "end_reason"), session["deleted_at"].is_null()) {
+        ("", true) => "active".to_owned(),
+        ("", false) => "ended".to_owned(),
+        (reason, _) => without_controls(reason),
+    }
+}
+
+/// Returns why a session has no telemetry events: it records none, or it has ended.
+pub(crate) async fn why_silent(client: &Client, path: &[String]) -> Option<String> {
+    let query = [("include_deleted", "true")];
+    let session = client.find(&["browsers", path.get(1)?], &query).await.ok().flatten()?;
+    if session["telemetry"].is_null() {
+        return Some("the session was created without --telemetry".to_owned());
+    }
+    let ended = table::cell_since(&session["deleted_at"])?;
+    Some(format!("the session ended {ended} ago"))
 }
 
 async fn url_of(matches: &ArgMatches, field: &str) -> anyhow::Result<String> {
@@ -138,7 +159,7 @@ async fn script(command: ScriptCommand) -> anyhow::Result<()> {
     let call = Call::new(Method::POST, ["browsers", &command.session, "playwright", "execute"]).json(&body);
     let (end, _) = client.value(call).await?;
     drop(waiting);
-    if command.output.format != Format::Table {
+    if !command.output.format.is_table() {
         print(&output::formatted(&end, command.output.format, &[])?)?;
     } else {
         for stream in ["stdout", "stderr"] {

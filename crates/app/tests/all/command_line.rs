@@ -45,9 +45,16 @@ impl User {
 
     /// Runs a command without any variable that names a server.
     fn run(&self, words: &[&str]) -> anyhow::Result<Done> {
+        self.run_with_input(b"", words)
+    }
+
+    /// Runs a command with this standard input.
+    fn run_with_input(&self, input: &[u8], words: &[&str]) -> anyhow::Result<Done> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_casement"));
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", self.home.path());
-        let output = command.args(words).stdin(Stdio::null()).output()?;
+        let file = self.home.path().join("input");
+        fs::write(&file, input)?;
+        let output = command.args(words).stdin(fs::File::open(&file)?).output()?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ok(Done { code: output.status.code(), printed: text(&output.stdout), stderr: text(&output.stderr) })
     }
@@ -107,8 +114,8 @@ fn resources_are_created_listed_changed_and_deleted_in_every_format() -> anyhow:
 
     let listed = user.run(&["proxies", "list", "--name", "cli"])?.ok()?;
     let mut lines = listed.lines();
-    ensure!(lines.next().is_some_and(|head| head.starts_with("ID ") && head.contains("STATUS")), "{listed}");
-    ensure!(lines.next().is_some_and(|line| line.starts_with(id) && line.contains("cli")), "{listed}");
+    ensure!(lines.next().is_some_and(|head| head.starts_with("NAME ") && head.contains("STATUS")), "{listed}");
+    ensure!(lines.next().is_some_and(|line| line.starts_with("cli ") && line.contains(id)), "{listed}");
     let yaml = user.run(&["proxies", "get", id, "--output", "yaml"])?.ok()?;
     ensure!(yaml.lines().any(|line| line == "name: cli"), "{yaml}");
     let record = user.run(&["proxies", "get", id])?.ok()?;
@@ -125,13 +132,68 @@ fn resources_are_created_listed_changed_and_deleted_in_every_format() -> anyhow:
     let all = user.run(&["proxies", "list", "--limit", "1", "--all", "-o", "json"])?.json()?;
     ensure!(all.as_array().is_some_and(|all| all.len() >= 2), "{all}");
 
-    user.run(&["proxies", "delete", id, text(&other, "id")])?.ok()?;
+    let mixed = user.run(&["proxies", "delete", "renamed", "nobody", text(&other, "id")])?;
+    ensure!(mixed.code == Some(1) && mixed.stderr.contains("there is no proxy nobody"), "{}", mixed.stderr);
+    ensure!(
+        mixed.printed == format!("proxy renamed deleted\nproxy {} deleted\n", text(&other, "id")),
+        "{}",
+        mixed.printed
+    );
+    let none = user.run(&["proxies", "list", "--name", "cli"])?;
+    ensure!(none.stderr.trim() == "no proxies with --name cli" && none.printed.is_empty(), "{}", none.stderr);
     let gone = user.run(&["proxies", "get", id])?.refused()?;
     ensure!(gone.contains("404"), "{gone}");
     let missing = user.run(&["proxies", "create"])?.refused()?;
     ensure!(missing.contains("--type"), "{missing}");
     let wrong = user.run(&["pools", "create", "--name", "x", "--size", "0"])?.refused()?;
-    ensure!(wrong.contains("size"), "{wrong}");
+    ensure!(wrong.matches("size").count() == 1, "a wrong field is said once: {wrong}");
+    Ok(())
+}
+
+#[test]
+fn people_find_commands_and_resources_by_the_words_they_use() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let user = User::of(server)?;
+    let words = ["--output", "json", "browser", "create", "--headless", "--name", "by words", "--tag", "a=b"];
+    let session = user.run(&[&words[..], &["--viewport", "1280x800"]].concat())?.json()?;
+    ensure!(session["tags"]["a"] == "b" && session["viewport"]["width"] == 1280, "{session}");
+    let listed = user.run(&["sessions", "ls"])?.ok()?;
+    ensure!(listed.lines().any(|line| line.starts_with("by words ") && line.contains(" active ")), "{listed}");
+    user.run(&["session", "rm", "by words"])?.ok()?;
+    let ended = user.run(&["sessions", "list", "--status", "deleted"])?.ok()?;
+    ensure!(ended.lines().any(|line| line.starts_with("by words ") && line.contains(" deleted ")), "{ended}");
+
+    let made = user.run(&["key", "create", "--name", "for a day", "-o", "json"])?.json()?;
+    ensure!(user.run(&["keys", "get", "for a day", "-o", "json"])?.json()?["id"] == made["id"]);
+    ensure!(user.run(&["keys", "delete", "for a day"])?.ok()? == "key for a day revoked\n");
+    let records = user.run(&["audit", "list", "--since", "1h", "--method", "DELETE"])?.ok()?;
+    ensure!(records.contains("/org/api_keys/"), "a range needs no bounds: {records}");
+
+    let ignored =
+        user.run(&["pools", "create", "--input", r#"{"name": "words", "size": 1, "sise": 2, "headless": true}"#])?;
+    ensure!(ignored.stderr.contains("sise"), "{}", ignored.stderr);
+    user.run(&["pools", "delete", "words"])?.ok()?;
+    let url = user.run(&["pools", "list", "--url", "127.0.0.1:8080"])?.refused()?;
+    ensure!(url.contains("http://HOST:PORT"), "{url}");
+    let tls =
+        user.run(&["pools", "list", "--url", &server.url().replace("http:", "https:"), "--key", "k"])?.refused()?;
+    ensure!(tls.contains("no TLS is spoken there"), "{tls}");
+    Ok(())
+}
+
+#[test]
+fn a_command_whose_reader_is_gone_ends_in_silence() -> anyhow::Result<()> {
+    for words in [&["completion", "bash"][..], &["openapi"], &["man"], &["man", "serve"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_casement"));
+        let mut child = command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        drop(child.stdout.take());
+        let done = child.wait_with_output()?;
+        ensure!(
+            done.status.success() && done.stderr.is_empty(),
+            "{words:?}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+    }
     Ok(())
 }
 
@@ -148,6 +210,14 @@ fn a_session_is_driven_from_the_command_line() -> anyhow::Result<()> {
 
     let ran = user.run(&["sessions", "exec", "--env", "A=b c", id, "sh", "-c", "echo \"$A\"; echo no >&2; exit 3"])?;
     ensure!((ran.code, ran.printed.as_str(), ran.stderr.as_str()) == (Some(3), "b c\n", "no\n"), "{}", ran.stderr);
+    let given =
+        user.run_with_input(b"first\nlast", &["sessions", "exec", id, "sh", "-c", "cat; echo .; wc -c </dev/null"])?;
+    ensure!(given.ok()? == "first\nlast.\n0\n", "standard input is passed on, with its end");
+    let none = user.run(&["sessions", "exec", id, "cat"])?;
+    ensure!((none.code, none.printed.as_str()) == (Some(0), ""), "an empty input ends too: {}", none.stderr);
+    let large = vec![b'x'; 3 << 20];
+    let counted = user.run_with_input(&large, &["sessions", "exec", id, "sh", "-c", "sleep 1; wc -c"])?.ok()?;
+    ensure!(counted.trim() == large.len().to_string(), "{counted}");
     let title =
         user.run(&["sessions", "script", id, "await page.setContent('<title>Here</title>'); return page.title()"])?;
     ensure!(title.ok()?.trim() == "\"Here\"");
