@@ -68,6 +68,13 @@ pub(crate) enum Response {
     Stream,
 }
 
+impl Operation {
+    /// Returns the place of the first parameter among the segments of the path.
+    pub(crate) fn first_parameter(&self) -> Option<usize> {
+        self.path.trim_start_matches('/').split('/').position(|segment| segment.starts_with('{'))
+    }
+}
+
 impl Document {
     /// Parses the document.
     ///

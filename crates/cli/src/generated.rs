@@ -114,7 +114,7 @@ pub(crate) async fn run(
     let is_only = requests.len() == 1;
     let (mut results, mut failures) = (Vec::new(), 0);
     for request in &mut requests {
-        let given = request.path.get(1).cloned().unwrap_or_default();
+        let given = operation.first_parameter().and_then(|at| request.path.get(at)).cloned().unwrap_or_default();
         let command = async {
             finder.put_id(&client, &mut request.path).await?;
             let command =

@@ -52,15 +52,18 @@ pub(crate) fn config(trust: &Trust) -> anyhow::Result<ClientConfig> {
 
 /// Returns what is wrong with the TLS of a server and what to do, if an error is about that.
 pub(crate) fn remedy(error: &(dyn Error + 'static)) -> Option<String> {
-    // An error of input or output does not name what it contains as its source.
-    let contained = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-    let error = error.downcast_ref::<rustls::Error>().or_else(|| contained?.downcast_ref::<rustls::Error>())?;
-    Some(match error {
+    Some(match of_tls(error)? {
         rustls::Error::InvalidCertificate(certificate) => about_certificate(certificate),
         rustls::Error::InvalidMessage(_) => "no TLS is spoken there: does the URL begin with http://?".to_owned(),
         rustls::Error::AlertReceived(alert) => format!("the server refuses this TLS connection ({alert:?})"),
         other => format!("TLS failed: {other}"),
     })
+}
+
+/// Returns the error of TLS that an error is or contains: one of input or output does not name it as its source.
+fn of_tls<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+    let contained = || of_tls(error.downcast_ref::<std::io::Error>()?.get_ref()?);
+    error.downcast_ref().or_else(contained)
 }
 
 fn about_certificate(error: &CertificateError) -> String {

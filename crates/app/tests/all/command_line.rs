@@ -133,7 +133,7 @@ fn resources_are_created_listed_changed_and_deleted_in_every_format() -> anyhow:
     ensure!(all.as_array().is_some_and(|all| all.len() >= 2), "{all}");
 
     let mixed = user.run(&["proxies", "delete", "renamed", "nobody", text(&other, "id")])?;
-    ensure!(mixed.code == Some(1) && mixed.stderr.contains("there is no proxy nobody"), "{}", mixed.stderr);
+    ensure!(mixed.code == Some(1) && mixed.stderr.contains("nobody: 404"), "{}", mixed.stderr);
     ensure!(
         mixed.printed == format!("proxy renamed deleted\nproxy {} deleted\n", text(&other, "id")),
         "{}",
