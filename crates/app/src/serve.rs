@@ -308,6 +308,7 @@ fn config(
     Config {
         certificate,
         public_url: infrastructure.public_url.clone(),
+        follows_host: settings.public_url.is_none() && infrastructure.listens_everywhere,
         extra_hosts: settings.allowed_hosts.clone(),
         trusted_proxies: settings.trusted_proxies.clone(),
         sandbox_addresses: casement_egress::SANDBOX_SOURCE_ADDRESSES.into(),

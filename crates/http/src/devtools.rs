@@ -165,7 +165,7 @@ fn is_target(text: &str) -> bool {
 }
 
 fn urls(request: &Request<ActiveSession>) -> Urls<'_> {
-    Urls::new(&request.api().public_url, &request.services().tokens, request.session())
+    Urls::new(&request.api().public_url.get(), &request.services().tokens, request.session())
 }
 
 /// A browser whose endpoints are read. It counts as used meanwhile.

@@ -51,7 +51,7 @@ impl Hosts {
     }
 
     /// Returns whether `text`, a name with or without a port, is accepted.
-    fn accepts(&self, text: &str) -> bool {
+    pub(crate) fn accepts(&self, text: &str) -> bool {
         let Ok(name) = text.parse::<Authority>() else { return false };
         if name.as_str().contains('@') {
             return false;

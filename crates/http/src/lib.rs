@@ -62,6 +62,7 @@ mod process;
 mod profile;
 mod project;
 mod proxy;
+mod public_url;
 mod query;
 mod rate;
 mod refusals;

@@ -24,7 +24,7 @@ use crate::{
     cluster::{self, Hop},
     connect_credential, cors,
     error::{ApiError, Code},
-    ignored_fields,
+    ignored_fields, public_url,
     query::Query,
     request_uri,
     state::Api,
@@ -90,7 +90,8 @@ pub(crate) async fn outermost(
         let result = match from_node.and_then(|()| admit(&api, &request)) {
             Ok(()) => {
                 connect_credential::accept_basic(&mut request);
-                AssertUnwindSafe(next.call(request)).catch_unwind().await
+                let url = api.public_url.of(&request, &api.hosts, &api.trusted_proxies);
+                AssertUnwindSafe(public_url::scope(url, next.call(request))).catch_unwind().await
             }
             Err(refusal) => Ok(Ok(request.error_response(refusal))),
         };

@@ -38,6 +38,7 @@ use crate::{
     live_view::{SharedDisplays, ViewPlaces},
     middleware,
     plain_errors::Connection,
+    public_url::PublicUrl,
     rate::{AddressRate, Rate},
     routes,
     spool::Spool,
@@ -156,7 +157,7 @@ fn build_api(config: Config, mut services: Services, local: std::net::SocketAddr
     services.displays = Arc::new(SharedDisplays::new(services.displays));
     Api {
         hosts: Hosts::new(&config.public_url, local, &config.extra_hosts),
-        public_url: config.public_url,
+        public_url: PublicUrl::new(config.public_url, config.follows_host),
         trusted_proxies: TrustedProxies::new(config.trusted_proxies, config.sandbox_addresses),
         cors: Cors::new(&config.cors_origins),
         rate: Rate::new(config.rate_limit.map(Quota::per_second), "this key calls too often"),

@@ -49,6 +49,7 @@ use crate::{
     live_view::ViewPlaces,
     permissions::RoutePermissions,
     pool_status::PoolStatusSource,
+    public_url::PublicUrl,
     rate::{AddressRate, Rate},
     relay::BrowserConnector,
     spool::Spool,
@@ -63,6 +64,8 @@ use crate::{
 pub struct Config {
     /// The public base URL. Every URL in a response begins with it; its path, query and fragment are ignored.
     pub public_url: Url,
+    /// Whether URLs in a response begin with the host of its request instead, if that is accepted.
+    pub follows_host: bool,
     /// The certificate for HTTPS; `None`: plain HTTP.
     pub certificate: Option<ServerCertificate>,
     /// Additional accepted values of the `Host` header: a name alone, with any port, or `name:port`.
@@ -241,7 +244,7 @@ pub struct Services {
 pub(crate) struct Api {
     /// The services. They are shared, because thousands of waiting calls may hold them at a time.
     pub(crate) services: Arc<Services>,
-    pub(crate) public_url: Url,
+    pub(crate) public_url: PublicUrl,
     pub(crate) hosts: Hosts,
     pub(crate) trusted_proxies: TrustedProxies,
     pub(crate) cors: Cors,
@@ -268,6 +271,6 @@ impl Api {
 
     /// Returns whether clients reach the server over HTTPS.
     pub(crate) fn is_https(&self) -> bool {
-        self.public_url.scheme() == "https"
+        self.public_url.is_https()
     }
 }

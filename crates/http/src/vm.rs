@@ -79,7 +79,7 @@ impl ConnectionContext {
         let may_act = request.permission() != Permission::View;
         let activity = if is_view { activity.begin_view(session.id, may_act) } else { activity.begin(session.id) };
         let activity = activity.ok_or_else(|| NotFound::new("browser session", session.id.to_string()))?;
-        let urls = Urls::new(&request.api().public_url, &request.services().tokens, session);
+        let urls = Urls::new(&request.api().public_url.get(), &request.services().tokens, session);
         let connection = kind.map(|kind| Connection::new(request.services(), session.id, kind));
         let observer = connection.map(|connection| Box::new(connection) as Box<dyn RelayObserver>);
         let connector = request.services().session_connector.connector(browser);

@@ -1,6 +1,6 @@
 //! The infrastructure of a server: the engine, the stores and the egress.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use casement_http::{Cluster, NodeCalls};
 use casement_postgres::{PgBlobStore, PgNodes};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
-use url::Url;
+use url::{Host, Url};
 
 use super::repositories::Repositories;
 use crate::apps::AppRuntime;
@@ -51,6 +51,8 @@ pub(super) struct Infrastructure {
     /// What the node announces.
     pub(super) description: Node,
     pub(super) public_url: Url,
+    /// Whether the server listens on all addresses of the machine.
+    pub(super) listens_everywhere: bool,
     pub(super) rows: Repositories,
     pub(super) disk: DiskWatch,
     pub(super) keys: MasterKeys,
@@ -83,9 +85,9 @@ impl Infrastructure {
     ) -> anyhow::Result<(Self, mpsc::Receiver<proxies::FailedRequest>)> {
         let public_url = match &settings.public_url {
             Some(url) => url.clone(),
-            None if settings.tls_cert.is_some() => Url::parse(&format!("https://{local}"))?,
-            None => Url::parse(&format!("http://{local}"))?,
+            None => default_url(local, settings.tls_cert.is_some())?,
         };
+        warn_of_plain_text(local, settings);
         let node = data_dir.node()?;
         let disk = DiskWatch::new(data_dir.path(), settings.storage.disk_reserve());
         let bounds = StorageBounds { node, budgets: settings.storage.budgets(), disk: Arc::new(disk.clone()) };
@@ -140,6 +142,7 @@ impl Infrastructure {
             own,
             description,
             public_url,
+            listens_everywhere: local.ip().is_unspecified(),
             rows,
             disk,
             keys,
@@ -242,4 +245,33 @@ async fn engine(
         warn!("no script runner: sessions cannot run scripts; see casement doctor");
     }
     Engine::new(config, sandbox_egress).await.context("browsers cannot be run here; see casement doctor")
+}
+
+/// Returns the URL of a server whose operator has stated none.
+fn default_url(local: SocketAddr, is_encrypted: bool) -> anyhow::Result<Url> {
+    let host = match local.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let scheme = if is_encrypted { "https" } else { "http" };
+    Ok(Url::parse(&format!("{scheme}://{}", SocketAddr::new(host, local.port())))?)
+}
+
+/// Warns if other machines reach the server without TLS.
+fn warn_of_plain_text(local: SocketAddr, settings: &ServeSettings) {
+    let is_local = |url: &Url| match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    };
+    let is_protected = |url: &Url| url.scheme() == "https" || is_local(url);
+    let is_protected = settings.tls_cert.is_some() || settings.public_url.as_ref().is_some_and(is_protected);
+    if !local.ip().is_loopback() && !is_protected {
+        warn!(
+            "{local} is reached without TLS: keys, pages and passwords can be read on the way. Give --tls-cert and --tls-key, or \
+             put a reverse proxy with TLS in front and give its --public-url"
+        );
+    }
 }

@@ -54,7 +54,7 @@ pub(crate) struct ServeSettings {
     #[arg(long, value_name = "FILE", env = "CASEMENT_TLS_KEY")]
     pub(crate) tls_key: Option<PathBuf>,
     /// The URL by which clients reach this server [default: http:// or, with a certificate, https://, and the listen
-    /// address]
+    /// address; of a server that listens on all addresses, the host of each request]
     #[arg(long, value_name = "URL", env = "CASEMENT_PUBLIC_URL", value_parser = public_url)]
     pub(crate) public_url: Option<Url>,
     /// A further host name of this server, with one port or with any; may be given several times

@@ -320,7 +320,7 @@ impl ConnectionBody {
 
 /// Returns the URL of the page on which a person continues a login.
 pub(super) fn hosted_url(api: &Api, flow: &Flow, code: &str) -> String {
-    let mut url = api.public_url.clone();
+    let mut url = api.public_url.get();
     url.set_path("");
     url.set_query(None);
     url.set_fragment(None);
@@ -333,7 +333,7 @@ pub(crate) async fn live_view_url(api: &Api, flow: &Flow) -> Option<String> {
         return None;
     }
     let session = api.services.sessions.active(flow.session).await.ok()?;
-    Some(Urls::new(&api.public_url, &api.services.tokens, &session).live_view())
+    Some(Urls::new(&api.public_url.get(), &api.services.tokens, &session).live_view())
 }
 
 impl FlowFacts {

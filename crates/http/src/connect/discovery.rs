@@ -61,7 +61,7 @@ pub(crate) async fn list(_: Request<ProjectKey>) -> Answer {
 fn socket_url<'a>(request: &Request<ProjectKey>, parameters: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let services = request.services();
     let token = services.tokens.connect_token(request.key(), services.clock.now() + CONNECT_TOKEN_LIFETIME);
-    let public: &Url = &request.api().public_url;
+    let public: &Url = &request.api().public_url.get();
     let root = public.as_str().split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     query.append_pair(CONNECT_TOKEN, &token);

@@ -45,7 +45,7 @@ impl ReplayBody {
     pub(super) fn new(api: &Api, session: &Session, replay: Replay) -> Self {
         let id = replay.id.to_string();
         Self {
-            replay_view_url: Urls::new(&api.public_url, &api.services.tokens, session).replay(&id),
+            replay_view_url: Urls::new(&api.public_url.get(), &api.services.tokens, session).replay(&id),
             replay_id: id,
             started_at: Moment(replay.started_at),
             finished_at: replay.finished_at.map(Moment),

@@ -52,7 +52,7 @@ impl Api {
         let record = |session: Session| {
             let loaded = session.shape.profile;
             let profile = profiles.iter().find(|profile| loaded.is_some_and(|loaded| loaded.id == profile.id));
-            let urls = Urls::for_caller(&self.public_url, &self.services.tokens, &session, scope);
+            let urls = Urls::for_caller(&self.public_url.get(), &self.services.tokens, &session, scope);
             let browser = session.browser.filter(|_| session.shape.network.is_some());
             let denied = browser.map(|browser| self.services.denied_requests.of(browser)).unwrap_or_default();
             SessionBody::new(session, (profile.cloned(), denied), &urls, (installation, now))

@@ -67,7 +67,7 @@ async fn new_session(request: Result<Request<ProjectKey>, ApiError>) -> Answer {
     let body = to_bytes_limited(answered.into_body(), MAX_ANSWER_BYTES).await.map_err(|_| unreadable())?;
     let body = body.map_err(|_| unreadable())?;
     let mut body: Value = untrusted_json::parse(&body).map_err(|error| unreadable().caused_by(error))?;
-    let urls = Urls::new(&api.public_url, &api.services.tokens, &session);
+    let urls = Urls::new(&api.public_url.get(), &api.services.tokens, &session);
     rewrite(&mut body["value"], &session, &urls, downloads);
     add_direct_address(&mut body["value"]["capabilities"], &urls.hub());
     Ok(started.deliver(receipt, answer(body["value"].take())))

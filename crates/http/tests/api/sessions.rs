@@ -478,3 +478,21 @@ async fn long_json_is_compressed_for_clients_that_accept_gzip() {
     assert_eq!(plain.header("content-encoding"), None);
     assert!(plain.body.len() > packed.body.len());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn urls_begin_with_the_host_of_the_request_where_the_operator_has_stated_none() {
+    for follows_host in [true, false] {
+        let ports =
+            Ports { follows_host, public_url: Some("http://127.0.0.1:1".to_owned()), ..Ports::of_first_session() };
+        let api = TestApi::start(ports);
+        let host = format!("localhost:{}", api.server.local_addr().port());
+        let key = format!("Authorization: Bearer {}", Key::Organization.text());
+        let path = format!("/browsers/{}", session_id(1));
+        let session = api.request("GET", &path, &[&key, &format!("Host: {host}")], "").await.json();
+        let host = if follows_host { host.as_str() } else { "127.0.0.1:1" };
+        for (field, scheme) in [("cdp_ws_url", "ws"), ("base_url", "http"), ("browser_live_view_url", "http")] {
+            let url = session[field].as_str().unwrap_or_default();
+            assert!(url.starts_with(&format!("{scheme}://{host}/")), "{field}: {url}");
+        }
+    }
+}

@@ -51,6 +51,7 @@ impl TestApi {
         let (clock, tokens) = (Arc::new(FixedClock::default()), SessionTokens::new(&TOKEN_KEY));
         let config = Config {
             certificate: ports.certificate.clone(),
+            follows_host: ports.follows_host,
             public_url: ports.public_url.as_deref().unwrap_or("https://casement.test").parse().unwrap(),
             extra_hosts: Vec::new(),
             trusted_proxies: ports.trusted_proxies.iter().map(|net| net.parse().unwrap()).collect(),

@@ -120,6 +120,7 @@ pub(in crate::api) struct Ports {
     /// Gets the id of the server's worker thread when its readiness is read.
     pub(in crate::api) worker: Arc<AtomicI32>,
     pub(in crate::api) public_url: Option<String>,
+    pub(in crate::api) follows_host: bool,
     pub(in crate::api) session_connector: Option<Arc<dyn SessionConnector>>,
     pub(in crate::api) directory: MockApiKeyDirectory,
     pub(in crate::api) audit: MockAuditRepository,
