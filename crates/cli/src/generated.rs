@@ -208,9 +208,20 @@ impl Running<'_> {
         Ok(Call {
             method: self.operation.method.clone(),
             path: self.request.path.iter().map(String::as_str).collect(),
-            query: self.request.query.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+            query: self.query(),
             body,
         })
+    }
+
+    /// Returns the parameters. One session is shown after its end too, because then people ask for it.
+    fn query(&self) -> Vec<(&str, &str)> {
+        const ENDED_TOO: &str = "include_deleted";
+        let given = self.request.query.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let mut query: Vec<_> = given.collect();
+        if self.verb.operation == "get_browser" && !query.iter().any(|(name, _)| *name == ENDED_TOO) {
+            query.push((ENDED_TOO, "true"));
+        }
+        query
     }
 
     async fn value(&self) -> anyhow::Result<(Value, HeaderMap)> {

@@ -49,9 +49,13 @@ pub(crate) async fn run(command: InvokeCommand) -> anyhow::Result<()> {
     let (_, body) = client.send(Call::new(Method::GET, ["invocations", id, "events"])).await?;
     let mut events = Events::new(body);
     while let Some(event) = events.next().await? {
-        logs::show(&event);
         let invocation = &event["invocation"];
-        match text(invocation, "status") {
+        let status = text(invocation, "status");
+        // How it ended is the result, or the error of this command.
+        if !["succeeded", "failed"].contains(&status) {
+            logs::show(&event);
+        }
+        match status {
             "succeeded" => {
                 return print_line(&json_without_controls(invocation["output"].as_str().unwrap_or("null")));
             }

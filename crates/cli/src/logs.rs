@@ -14,8 +14,12 @@ use crate::text::{text, without_controls};
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsCommand {
-    /// The id of an invocation or a deployment, or the name of an app for its latest deployment
+    /// The id of an invocation or a deployment, or the name of an app for its latest invocation
+    #[arg(value_name = "ID|APP")]
     of: String,
+    /// Show the build of the app's latest deployment
+    #[arg(long)]
+    build: bool,
     /// End after the stored lines, instead of waiting for more
     #[arg(long)]
     no_follow: bool,
@@ -25,7 +29,7 @@ pub(crate) struct LogsCommand {
 
 pub(crate) async fn run(command: LogsCommand) -> anyhow::Result<()> {
     let client = command.server.client()?;
-    let (kind, id) = found(&client, &command.of).await?;
+    let (kind, id) = found(&client, &command.of, command.build).await?;
     let mut call = Call::new(Method::GET, [kind, &id, "events"]);
     if command.no_follow {
         call.query.push(("follow", "false"));
@@ -41,18 +45,23 @@ pub(crate) async fn run(command: LogsCommand) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn found(client: &Client, of: &str) -> anyhow::Result<(&'static str, String)> {
+/// Returns the kind and the id of what the logs are of: an invocation, or else the deployment of an app without one.
+async fn found(client: &Client, of: &str, is_build: bool) -> anyhow::Result<(&'static str, String)> {
     for kind in ["invocations", "deployments"] {
         if client.find(&[kind, of], &[]).await?.is_some() {
             return Ok((kind, of.to_owned()));
         }
     }
     let query = [("app_name", of), ("limit", "1")];
-    let deployments = client.find(&["deployments"], &query).await?.context("the server knows of no deployments")?;
-    match deployments.get(0).map(|deployment| text(deployment, "id")) {
-        Some(id) => Ok(("deployments", id.to_owned())),
-        None => bail!("there is no invocation, deployment or app {of}"),
+    let kinds: &[&'static str] = if is_build { &["deployments"] } else { &["invocations", "deployments"] };
+    for kind in kinds {
+        let latest = client.find(&[*kind], &query).await?.with_context(|| format!("the server knows of no {kind}"))?;
+        if let Some(id) = latest.get(0).map(|latest| text(latest, "id")) {
+            say(&format!("the latest of the {kind} of {of}: {id}"));
+            return Ok((*kind, id.to_owned()));
+        }
     }
+    bail!("there is no invocation, deployment or app {of}")
 }
 
 /// Prints an event of a build or a call.

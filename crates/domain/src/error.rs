@@ -52,18 +52,20 @@ pub enum UseCaseError<E = Infallible> {
 
 /// The error of a resource that does not exist, or is not visible to the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} {which} not found")]
+#[error("{kind} {which} not found{}", .hint.map(|hint| format!(": {hint}")).unwrap_or_default())]
 pub struct NotFound {
     /// The kind of the resource.
     pub kind: &'static str,
     /// The requested identifier or name.
     pub which: String,
+    /// How the resource is found.
+    pub hint: Option<&'static str>,
 }
 
 impl NotFound {
     /// Creates the error for a kind and the requested identifier or name.
     pub fn new(kind: &'static str, which: impl Into<String>) -> Self {
-        Self { kind, which: which.into() }
+        Self { kind, which: which.into(), hint: None }
     }
 }
 

@@ -107,6 +107,12 @@ impl SessionRepository for Memory {
         Ok(self.state().sessions.values().rev().find(fits).cloned())
     }
 
+    async fn count_named(&self, project: ProjectId, name: &str) -> Result<u64, StoreError> {
+        let is_named =
+            |row: &&Session| row.project == project && row.name.as_ref().is_some_and(|own| own.as_str() == name);
+        Ok(self.state().sessions.values().filter(is_named).count() as u64)
+    }
+
     async fn of_browser(&self, browser: BrowserId) -> Result<Option<Session>, StoreError> {
         let state = self.state();
         Ok(state.sessions.values().find(|row| row.browser == Some(browser) && row.ended_at.is_none()).cloned())

@@ -243,6 +243,16 @@ impl SessionRepository for PgSessions {
         self.database.read_one("session.find_in_project", row).await
     }
 
+    async fn count_named(&self, project: ProjectId, name: &str) -> Result<u64, StoreError> {
+        let rows = sessions::table.filter(sessions::project_id.eq(Column(project))).filter(sessions::name.eq(name));
+        let counting = shown(rows.into_boxed()).count();
+        let work = async |connection: &mut AsyncPgConnection| {
+            let count: i64 = counting.get_result(connection).await?;
+            Ok(count.unsigned_abs())
+        };
+        self.database.call("session.count_named", work).await
+    }
+
     async fn note_ignored_fields(&self, id: SessionId, fields: &[String]) -> Result<(), StoreError> {
         let work = async |connection: &mut AsyncPgConnection| {
             let row = (session_ignored_fields::session_id.eq(Column(id)), session_ignored_fields::fields.eq(fields));

@@ -163,6 +163,15 @@ fn people_find_commands_and_resources_by_the_words_they_use() -> anyhow::Result<
     let ended = user.run(&["sessions", "list", "--status", "deleted"])?.ok()?;
     ensure!(ended.lines().any(|line| line.starts_with("by words ") && line.contains(" deleted ")), "{ended}");
 
+    let gone = user.run(&["sessions", "get", "by words"])?.ok()?;
+    ensure!(gone.lines().any(|line| line.starts_with("end_reason ") && line.ends_with(" deleted")), "{gone}");
+    let silent = user.run(&["sessions", "telemetry", "by words", "--limit", "5"])?;
+    ensure!(
+        silent.stderr.contains("no telemetry events: the session was created without --telemetry"),
+        "{}",
+        silent.stderr
+    );
+
     let made = user.run(&["key", "create", "--name", "for a day", "-o", "json"])?.json()?;
     ensure!(user.run(&["keys", "get", "for a day", "-o", "json"])?.json()?["id"] == made["id"]);
     ensure!(user.run(&["keys", "delete", "for a day"])?.ok()? == "key for a day revoked\n");

@@ -79,6 +79,10 @@ pub trait SessionRepository: Send + Sync {
         include_ended: bool,
     ) -> Result<Option<Session>, StoreError>;
 
+    /// Returns the number of sessions of the project with this name. Starting sessions and those that were never delivered
+    /// are not counted.
+    async fn count_named(&self, project: ProjectId, name: &str) -> Result<u64, StoreError>;
+
     /// Returns the session that uses this browser and has not ended.
     async fn of_browser(&self, browser: BrowserId) -> Result<Option<Session>, StoreError>;
 

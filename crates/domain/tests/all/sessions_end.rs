@@ -329,3 +329,22 @@ async fn an_undelivered_session_on_demand_loses_its_browser() {
     let casement = world.build();
     casement.sessions.end(session_id(1), SessionEvent::Undelivered).await.expect("ended");
 }
+
+#[tokio::test]
+async fn an_ended_session_is_found_by_its_name_if_no_other_one_had_it() {
+    for (count, is_found) in [(1, true), (2, false)] {
+        let mut world = World::default();
+        let gone = Session { state: ended(EndReason::Crashed), ..session(1) };
+        world.sessions.expect_find_in_project().returning(move |_, _, include| Ok(include.then(|| gone.clone())));
+        world.sessions.expect_count_named().returning(move |_, _| Ok(count));
+        let casement = world.build();
+        let found = async |which: &str| casement.sessions.find_inside(&scope(), which, true).await;
+        assert!(found(&session_id(1).to_string()).await.is_ok(), "an id is never ambiguous");
+        match found("nightly").await {
+            Ok(session) => assert!(is_found && session.id == session_id(1)),
+            Err(error) => assert!(!is_found && error.to_string().contains("by its id"), "{error}"),
+        }
+        let active_only = casement.sessions.find_inside(&scope(), "nightly", false).await;
+        assert!(active_only.is_err(), "where only active sessions are meant");
+    }
+}

@@ -201,6 +201,7 @@ async fn a_name_is_taken_whatever_its_case_until_its_session_ends() -> TestResul
     assert_eq!(world.sessions.end(&second, &gone).await?, Replaced::Yes);
     assert_eq!(found(false).await?, None);
     assert_eq!(found(true).await?.map(|session| session.name), Some(second.name));
+    assert_eq!(world.sessions.count_named(testing::project_id(), "cafe").await?, 2);
     Ok(())
 }
 

@@ -21,6 +21,7 @@ pub use errors::{CreateSessionError, EndSessionError, StartFailed, UpdateSession
 use super::{
     Activity, ActivityGuard, Connections, IdOrName, PoolWake, Session, SessionFilter, SessionRepository, SessionState,
 };
+use crate::NotFound;
 use crate::access::Scope;
 use crate::browser::{
     BrowserEngine, BrowserRepository, EngineError, HandOut, Installation, Memory, Region, SpareBrowsers, Viewport,
@@ -172,7 +173,7 @@ impl Sessions {
     /// Returns a session of the project.
     ///
     /// # Errors
-    /// [`NotFound`](crate::NotFound); the error of the store.
+    /// [`NotFound`]; the error of the store.
     pub async fn get(&self, scope: &Scope, which: &str, include_ended: bool) -> Result<Session, UseSessionError> {
         self.deps
             .sessions
@@ -181,19 +182,24 @@ impl Sessions {
             .ok_or_else(|| not_found(which).into())
     }
 
-    /// Returns the project's session with this id, or the active one with this name. An ended session is returned only
-    /// by its id, if `include_ended`.
+    /// Returns the project's session with this id, or the active one with this name. With `include_ended`, an ended session
+    /// is returned by its id, and by its name if no other ended one has it.
     ///
     /// # Errors
-    /// [`NotFound`](crate::NotFound); the error of the store.
+    /// [`NotFound`]; the error of the store.
     pub async fn find_inside(
         &self,
         scope: &Scope,
         which: &str,
         include_ended: bool,
     ) -> Result<Session, UseSessionError> {
-        let is_id = matches!(IdOrName::<SessionId>::parse(which), IdOrName::Id(_));
-        self.get(scope, which, include_ended && is_id).await
+        let session = self.get(scope, which, include_ended).await?;
+        let is_by_name = matches!(IdOrName::<SessionId>::parse(which), IdOrName::Name(_));
+        if is_by_name && !session.is_active() && self.deps.sessions.count_named(scope.project_id(), which).await? > 1 {
+            let hint = Some("several ended sessions have this name, so name one by its id");
+            return Err(NotFound { hint, ..not_found(which) }.into());
+        }
+        Ok(session)
     }
 
     /// Stores which fields of the request that made a session were ignored.
@@ -207,7 +213,7 @@ impl Sessions {
     /// Returns which fields of the request that made the project's session were ignored. The session may have ended.
     ///
     /// # Errors
-    /// [`NotFound`](crate::NotFound); the error of the store.
+    /// [`NotFound`]; the error of the store.
     pub async fn ignored_fields(&self, scope: &Scope, which: &str) -> Result<Vec<String>, UseSessionError> {
         let session = self.get(scope, which, true).await?;
         Ok(self.deps.sessions.ignored_fields(session.id).await?)
@@ -218,7 +224,7 @@ impl Sessions {
     /// for its sessions.
     ///
     /// # Errors
-    /// [`NotFound`](crate::NotFound); the error of the store.
+    /// [`NotFound`]; the error of the store.
     pub async fn active(&self, id: SessionId) -> Result<Session, UseSessionError> {
         let found = match self.deps.sessions.find(id).await {
             Err(error @ StoreError::Unavailable { .. }) => {
@@ -233,7 +239,7 @@ impl Sessions {
     /// Returns the session with this id, active or ended, for data that outlives it.
     ///
     /// # Errors
-    /// [`NotFound`](crate::NotFound); the error of the store.
+    /// [`NotFound`]; the error of the store.
     pub async fn find_including_ended(&self, id: SessionId) -> Result<Session, UseSessionError> {
         let found = self.deps.sessions.find(id).await?.filter(|found| found.state != SessionState::Starting);
         found.ok_or_else(|| not_found(id.to_string()).into())
