@@ -49,8 +49,10 @@ fn deploy_uploads_the_folder_the_variables_and_the_version() -> anyhow::Result<(
     assert!(!other.status.success(), "there is no such version: {stderr}");
 
     server.delete(&format!("/deployments/{deployment}"))?.expect(204)?;
-    // The name of an app selects its latest deployment, whose stream has ended.
+    // The name of an app selects its latest invocation, or with --build its latest deployment, whose stream has ended.
     let (log, printed, stderr) = casement(server, &["logs", "spoken"])?;
+    assert!(log.status.success() && printed.contains("greeting") && !printed.contains("loading it"), "{printed} {stderr}");
+    let (log, printed, stderr) = casement(server, &["logs", "spoken", "--build"])?;
     assert!(log.status.success(), "{stderr}");
     assert!(
         printed.lines().any(|line| line == "loading it") && stderr.contains("deployment stopped"),
