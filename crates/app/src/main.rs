@@ -100,7 +100,7 @@ fn main() -> ExitCode {
         return casement_vaults::read_keepass(file);
     }
     let traces = match &command {
-        Command::Serve(settings) => log_and_trace("info,actix_server=warn", settings.otlp_traces),
+        Command::Serve(settings) => log_and_trace("info,actix_server=warn,tokio_postgres=warn", settings.otlp_traces),
         _ => log_and_trace("warn", None),
     };
     // Runs before other threads exist, so that all threads leave the keyring: sandboxes inherit it, and must not see

@@ -123,6 +123,11 @@ pub(crate) async fn outermost(
     .await
 }
 
+/// Returns whether requests of a route repeat by themselves: those of monitoring, and of open pages of the web interface.
+fn is_routine(method: &Method, route: &str) -> bool {
+    method == Method::GET && (PROBES.contains(&route) || route == "/metrics" || route.starts_with("/ui"))
+}
+
 /// Creates the span of a request. The field `otel.kind` is for traces.
 fn request_span(api: &Api, request: &ServiceRequest, facts: &RequestFacts) -> Span {
     let span = tracing::info_span!(
@@ -306,14 +311,13 @@ impl RequestFacts {
         let (method, path, route) = (self.method.clone(), self.path.clone(), route.to_owned());
         let (elapsed, is_relayed) = (self.started.elapsed(), self.is_relayed);
         let task = async move {
-            tracing::info!(
-                %method,
-                route,
-                %path,
-                status = status.as_u16(),
-                elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
-                "request completed"
-            );
+            let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+            let code = status.as_u16();
+            if is_routine(&method, &route) && !status.is_client_error() && !status.is_server_error() {
+                tracing::debug!(%method, route, %path, status = code, elapsed_ms, "request completed");
+            } else {
+                tracing::info!(%method, route, %path, status = code, elapsed_ms, "request completed");
+            }
             if is_relayed {
                 counter!("casement_node_requests_total", "direction" => "received").increment(1);
                 return;
