@@ -68,6 +68,12 @@ impl BrowserPolicy {
         Value::Object(all).to_string()
     }
 
+    /// Returns whether some downloads are refused.
+    #[must_use]
+    pub fn restricts_downloads(&self) -> bool {
+        self.0.get("DownloadRestrictions").is_some_and(|value| !value.is_null() && *value != 0)
+    }
+
     /// Returns the policies.
     #[must_use]
     pub fn as_map(&self) -> &Map<String, Value> {

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::directories::{self, CDP_IN_BIDI, NamedDirectory, SET_DOWNLOADS, SET_DOWNLOADS_OF_BIDI, SET_DOWNLOADS_OF_PAGE};
+use super::directories::{
+    self, CDP_IN_BIDI, NamedDirectory, SET_DOWNLOADS, SET_DOWNLOADS_OF_BIDI, SET_DOWNLOADS_OF_PAGE,
+};
 use super::{FilesLocation, download_events};
 use crate::relay::Channel;
 
