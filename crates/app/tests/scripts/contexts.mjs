@@ -66,6 +66,9 @@ for (const [name, session] of Object.entries(sessions)) {
   const [page] = await other.pages();
   seen['after a client'] = await row(page, 'after', session);
   seen.puppeteer = await row(await (await other.createBrowserContext()).newPage(), 'puppeteer', session);
+  const foreign = (downloadPath) => ({ downloadBehavior: { policy: 'allow', downloadPath } });
+  const named = await other.createBrowserContext(foreign('/Users/ada/Downloads'));
+  seen['a foreign directory'] = await row(await named.newPage(), 'foreign', session);
   if (session.incognito) {
     const opens = other.waitForTarget((target) => target.url() === 'chrome://newtab/');
     await page.bringToFront();
@@ -75,6 +78,8 @@ for (const [name, session] of Object.entries(sessions)) {
   await other.disconnect();
   const bidi = await puppeteer.connect({ browserWSEndpoint: session.bidi, protocol: 'webDriverBiDi', defaultViewport: null });
   seen['a user context of BiDi'] = await row(await (await bidi.createBrowserContext()).newPage(), 'bidi', session);
+  const elsewhere = await bidi.createBrowserContext(foreign('C:\\Users\\ada\\Downloads'));
+  seen['a foreign directory over BiDi'] = await row(await elsewhere.newPage(), 'foreign-bidi', session);
   await bidi.disconnect();
 }
 console.log(JSON.stringify(rows));
