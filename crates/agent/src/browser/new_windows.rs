@@ -54,10 +54,12 @@ impl Browser {
         let Some(windows) = self.new_windows.get() else { return };
         for _ in 0..ATTEMPTS {
             match self.try_place_window(windows, target).await {
-                Ok(true) => tokio::time::sleep(PAUSE).await,
                 Ok(false) => return,
-                Err(error) => return tracing::debug!(%error, "cannot place a new window"),
+                Ok(true) => {}
+                // The page has no window yet, or none any more.
+                Err(error) => tracing::debug!(%error, "cannot place a new window"),
             }
+            tokio::time::sleep(PAUSE).await;
         }
     }
 
