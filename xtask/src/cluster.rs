@@ -31,7 +31,7 @@ const PLAN: &str = "==> installs missing packages, the script runner, HAProxy an
 pub(crate) fn run(options: &Options) -> Result<()> {
     eprintln!("{PLAN}");
     let started = Instant::now();
-    packages::ensure(&[packages::RUN, packages::CLUSTER])?;
+    packages::ensure(&[packages::RUN, packages::FONTS, packages::CLUSTER])?;
     script_runner::ensure()?;
     let clients = clients::ensure_store()?;
     let reverse_proxies = reverse_proxies::ensure_balancer()?;

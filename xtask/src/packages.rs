@@ -27,6 +27,8 @@ enum Check {
     Succeeds(&'static [&'static str]),
     /// The version output of the program contains this major version or a later one.
     Since(&'static [&'static str], u32),
+    /// fontconfig knows a font for each of these languages.
+    FontsFor(&'static [&'static str]),
     Any(&'static [Check]),
 }
 
@@ -56,6 +58,14 @@ pub(crate) const RUN: &[Need] = &[
         "fonts-liberation",
         Check::AnyPath(&["/usr/share/fonts/truetype/liberation", "/usr/share/fonts/truetype/liberation2"]),
     ),
+    need("fc-list, which tells the fonts", "fontconfig", Check::Program("fc-list")),
+];
+
+/// The fonts without which pages show boxes in place of letters and emoji. Another font for the same languages does too.
+pub(crate) const FONTS: &[Need] = &[
+    need("fonts for Arabic, Hindi, Thai and other languages", "fonts-noto-core", Check::FontsFor(&["ar", "hi", "th"])),
+    need("fonts for Chinese, Japanese and Korean", "fonts-noto-cjk", Check::FontsFor(&["zh-cn", "ja", "ko"])),
+    need("a font for emoji", "fonts-noto-color-emoji", Check::FontsFor(&["und-zsye"])),
 ];
 
 /// The additional packages for several servers on one machine: `cargo xtask cluster` and the tests.
@@ -140,6 +150,10 @@ impl Check {
                     major_version(&String::from_utf8_lossy(&output.stdout)).is_some_and(|it| it >= *oldest)
                 })
             }
+            Self::FontsFor(languages) => languages.iter().all(|language| {
+                let listed = Command::new("fc-list").arg(format!(":lang={language}")).stderr(Stdio::null()).output();
+                listed.is_ok_and(|listed| !listed.stdout.is_empty())
+            }),
             Self::Any(checks) => checks.iter().any(Self::holds),
             Self::Succeeds(words) => step::succeeds(Command::new(words[0]).args(&words[1..])),
         }
@@ -191,7 +205,7 @@ fn apt_install(packages: &[&str]) -> Result<()> {
     refresh_lists()?;
     let mut apt = apt_get()?;
     apt.args(["install", "--yes", "--no-install-recommends"]).args(packages);
-    step::run_long("installing packages", "a few minutes if all are missing: about 400 MB", &mut apt)
+    step::run_long("installing packages", "a few minutes if all are missing: about 480 MB", &mut apt)
 }
 
 fn apt_update() -> Result<()> {
@@ -261,8 +275,11 @@ mod tests {
     fn the_debian_package_depends_on_what_the_program_needs() {
         let manifest = fs::read_to_string(crate::workspace::root().join("crates/app/Cargo.toml")).expect("a manifest");
         let manifest: toml::Table = manifest.parse().expect("cargo has read it too");
-        let depends = manifest["package"]["metadata"]["deb"]["depends"].as_array().expect("a list");
-        let depends: Vec<&str> = depends.iter().filter_map(toml::Value::as_str).collect();
+        let list = |name: &str| -> Vec<&str> {
+            let packages = manifest["package"]["metadata"]["deb"][name].as_array().expect("a list");
+            packages.iter().filter_map(toml::Value::as_str).collect()
+        };
+        let depends = list("depends");
         // The package contains an installed script runner, and util-linux is essential in Debian.
         for need in RUN.iter().filter(|need| !["npm", "util-linux"].contains(&need.package)) {
             let named = match need.check {
@@ -271,6 +288,12 @@ mod tests {
             };
             let found = depends.iter().any(|depend| depend.split(" | ").any(|choice| choice == named));
             assert!(found, "crates/app/Cargo.toml: add {named} to the package's `depends`");
+        }
+        let image =
+            fs::read_to_string(crate::workspace::root().join("deploy/container/Containerfile")).expect("a file");
+        for Need { package, .. } in FONTS {
+            assert!(list("recommends").contains(package), "crates/app/Cargo.toml: add {package} to `recommends`");
+            assert!(image.contains(package), "deploy/container/Containerfile: install {package}, which is recommended");
         }
     }
 

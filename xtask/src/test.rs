@@ -210,7 +210,7 @@ fn variables(options: &Options, installed: Vec<Variable>, methods: Option<&Path>
 
 /// Installs the requirements of the tests. Returns the variables that say where they are.
 fn install() -> Result<Vec<Variable>> {
-    packages::ensure(&[packages::RUN, packages::CLUSTER, packages::TEST])?;
+    packages::ensure(&[packages::RUN, packages::FONTS, packages::CLUSTER, packages::TEST])?;
     let clients = clients::ensure()?;
     script_runner::ensure()?;
     let reverse_proxies = reverse_proxies::ensure()?;

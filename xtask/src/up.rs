@@ -27,7 +27,7 @@ const BUILD_TIME_DEV: &str = "the first time several minutes on 2 cores, later s
 pub(crate) fn run(options: &Options) -> Result<()> {
     eprintln!("{PLAN}");
     let started = Instant::now();
-    packages::ensure(&[packages::RUN])?;
+    packages::ensure(&[packages::RUN, packages::FONTS])?;
     script_runner::ensure()?;
     let mut build = workspace::cargo();
     build.args(["build", "--locked", "--package", "casement"]);

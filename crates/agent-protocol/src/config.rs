@@ -21,6 +21,10 @@ pub struct AgentConfig {
     /// Shows the page without the window's frame. Has no effect when headless.
     #[serde(default)]
     pub kiosk_mode: bool,
+    /// True if a policy of the browser restricts downloads. Chromium ignores such a policy where a client, also the agent,
+    /// has set what is done with downloads.
+    #[serde(default)]
+    pub restricts_downloads: bool,
     /// The size of the display, or of the page when headless.
     pub viewport: Viewport,
     /// The time zone and the locale.
@@ -100,6 +104,7 @@ impl AgentConfig {
             headless,
             stealth: false,
             kiosk_mode: false,
+            restricts_downloads: false,
             viewport,
             location: Location::default(),
             start_url: None,

@@ -21,6 +21,8 @@ class Link {
   /** Playwright's own objects behind `#browser`. */
   #core = null;
   #isInUse = false;
+  /** The directory of the session's downloads; empty for a browser on another machine. */
+  #downloads = '';
   /** The open dialogs that no listener has received. */
   #unknownDialogs = new Set();
 
@@ -70,6 +72,8 @@ class Link {
       prepare(page);
       if (this.#isInUse) emulateFocus(page, true);
     });
+    const { send } = core._session;
+    core._session.send = (method, params) => send.call(core._session, method, this.#withDownloads(method, params));
     // Before Playwright's own listener, which declares the download finished.
     core._session.prependListener('Browser.downloadProgress', (progress) => link(core.options.downloadsPath, progress));
     this.#browser = browser;
@@ -82,8 +86,15 @@ class Link {
     return this.#unknownDialogs.size > 0;
   }
 
+  /** Has the downloads of a context that code creates go where those of the session go. */
+  #withDownloads(method, params) {
+    const isOfContext = method === 'Browser.setDownloadBehavior' && params.behavior === 'allowAndName';
+    return isOfContext && this.#downloads ? { ...params, behavior: 'allow', downloadPath: this.#downloads } : params;
+  }
+
   #begin(downloads) {
     this.#isInUse = true;
+    this.#downloads = downloads ?? '';
     const behavior = downloads ? { behavior: 'allow', downloadPath: downloads } : { behavior: 'default' };
     this.#core._session.send('Browser.setDownloadBehavior', { ...behavior, eventsEnabled: true }).catch(() => {});
     this.#focusPages();
@@ -151,7 +162,7 @@ function link(folder, { state, guid, filePath }) {
   if (state !== 'completed' || !filePath) return;
   try {
     fs.symlinkSync(filePath, path.join(folder, guid));
-  } catch { /* Contexts that code creates download to this file themselves. */ }
+  } catch { /* Contexts of a browser on another machine download to this file themselves. */ }
 }
 
 /**

@@ -3,14 +3,15 @@
 mod active_page;
 mod capture;
 mod dialogs;
+mod new_windows;
 mod open_pages;
 mod remote;
 mod reopen;
 mod tabs;
 mod unstick;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -22,6 +23,7 @@ use crate::flags::WINDOW_FRAME;
 use crate::own_page;
 use casement_agent_protocol::Viewport;
 
+pub(crate) use new_windows::NewWindows;
 pub(crate) use reopen::{OpenTabs, RESTART_PAGE};
 
 /// The timeout of a call that does not depend on a page.
@@ -63,6 +65,7 @@ pub(crate) struct Browser {
     open_pages: open_pages::OpenPages,
     /// True if new pages are resized to the viewport.
     resizes_new: AtomicBool,
+    new_windows: OnceLock<NewWindows>,
     held_sizes: remote::HeldSizes,
 }
 
@@ -98,6 +101,7 @@ impl Browser {
             dialogs: dialogs::Dialogs::default(),
             open_pages: open_pages::OpenPages::default(),
             resizes_new: AtomicBool::new(false),
+            new_windows: OnceLock::new(),
             held_sizes: remote::HeldSizes::default(),
         };
         let owned = |key: &str| text(&version[key]).to_owned();
@@ -267,6 +271,7 @@ impl Browser {
             return self.close_page(&target).await;
         }
         Arc::clone(&self).track_new_page(target.clone()).await;
+        self.place_window(&target).await;
         if self.resizes_new.load(Ordering::Relaxed) {
             self.resize_new(target).await;
         }

@@ -12,10 +12,10 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::oneshot;
 
-use crate::downloads;
 use crate::flags::{self, Plan};
 use crate::process::tree::{group_lives, signal};
 use crate::session_log;
+use crate::{downloads, extension_contexts};
 use casement_agent_protocol::{AgentConfig, FailureCode};
 
 /// The timeout of the debugging port. Generous, because many browsers may start at once on a busy machine.
@@ -56,6 +56,9 @@ impl Chromium {
     pub(crate) fn spawn(config: &AgentConfig, plan: &Plan<'_>, display: Option<&str>) -> Result<Self, StartError> {
         let failed = |e: io::Error| StartError::new(FailureCode::BrowserSpawn, format_args!("starting Chromium: {e}"));
         downloads::prepare(&config.profile).map_err(failed)?;
+        if let Err(error) = extension_contexts::enable(&config.profile, plan.extensions) {
+            tracing::warn!(%error, "the extensions do not run in contexts of clients");
+        }
         let mut command = Command::new(&config.chromium);
         command.args(flags::chromium_args(config, plan)).env_remove("DISPLAY").kill_on_drop(true);
         // A group of its own, so that all its processes can be killed at once.

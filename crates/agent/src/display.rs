@@ -124,6 +124,18 @@ impl Display {
         blocking(move || resize(&x11, viewport)).await
     }
 
+    /// Returns the width and the height.
+    pub(crate) async fn size(&self) -> Result<(u16, u16), DisplayError> {
+        let x11 = self.x11();
+        blocking(move || size(&x11)).await
+    }
+
+    /// Resizes the windows of this size to the display.
+    pub(crate) async fn fill_with_windows_of(&self, of: (u16, u16)) -> Result<(), DisplayError> {
+        let x11 = self.x11();
+        blocking(move || fill_with_windows(&x11, size(&x11)?, Some(of))).await
+    }
+
     /// Returns a PNG of `region` of the display, with window frames and without the mouse cursor.
     pub(crate) async fn capture(&self, region: Region) -> Result<Vec<u8>, DisplayError> {
         let x11 = self.x11();
@@ -162,7 +174,12 @@ fn resize(x11: &X11, viewport: Viewport) -> Result<(), DisplayError> {
         return Err(DisplayError::OutOfRange(range.max_width, range.max_height));
     }
     set_mode(connection, root, width, height)?;
-    fill_with_windows(connection, root, width, height)
+    fill_with_windows(x11, (width, height), None)
+}
+
+fn size(x11: &X11) -> Result<(u16, u16), DisplayError> {
+    let root = x11.connection.get_geometry(x11.root).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
+    Ok((root.width, root.height))
 }
 
 fn set_mode(connection: &RustConnection, root: Window, width: u16, height: u16) -> Result<(), DisplayError> {
@@ -223,15 +240,22 @@ fn millimetres(pixels: u16) -> u32 {
     (u32::from(pixels) * 254).div_ceil(960)
 }
 
-/// Resizes every visible window to the display, because there is no window manager.
-fn fill_with_windows(connection: &RustConnection, root: Window, width: u16, height: u16) -> Result<(), DisplayError> {
-    let tree = connection.query_tree(root).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
+/// Resizes every visible window to the display, or those of this size, because there is no window manager.
+fn fill_with_windows(x11: &X11, (width, height): (u16, u16), of: Option<(u16, u16)>) -> Result<(), DisplayError> {
+    let connection = &x11.connection;
+    let tree = connection.query_tree(x11.root).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
     for window in tree.children {
         let attributes = connection.get_window_attributes(window).map_err(DisplayError::x)?.reply();
         // A window may close between two requests; menus and tooltips place themselves.
         let Ok(attributes) = attributes else { continue };
         if attributes.override_redirect || attributes.map_state != MapState::VIEWABLE {
             continue;
+        }
+        if let Some(of) = of {
+            let geometry = connection.get_geometry(window).map_err(DisplayError::x)?.reply();
+            if !geometry.is_ok_and(|geometry| (geometry.width, geometry.height) == of) {
+                continue;
+            }
         }
         let place = ConfigureWindowAux::new().x(0).y(0).width(u32::from(width)).height(u32::from(height));
         connection.configure_window(window, &place).map_err(DisplayError::x)?.ignore_error();

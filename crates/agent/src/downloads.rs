@@ -38,8 +38,8 @@ pub(crate) fn prepare(profile: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the parameters of `Browser.setDownloadBehavior`. Without this call, a browser without a window downloads
-/// nothing.
+/// Returns the parameters of `Browser.setDownloadBehavior`, which exempt the first context from all checks of Chromium. In
+/// other contexts, and once a client has set something else and left, the preferences above and the policies hold.
 pub(crate) fn behavior(profile: &Path) -> Value {
     json!({ "behavior": "allow", "downloadPath": directory(profile), "eventsEnabled": false })
 }

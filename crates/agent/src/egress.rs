@@ -127,8 +127,12 @@ impl FailedTunnels {
         failed.push_back(FailedTunnel { place: place.to_owned(), at: Instant::now(), fault });
     }
 
-    /// Returns the fault of the tunnel for a request to `url` that failed with the browser's `error`.
+    /// Returns the fault of the way to `url`, a request to which failed with the browser's `error`.
     pub(crate) fn fault(&self, url: &str, error: &str) -> Option<Fault> {
+        if url.starts_with("http:") && error.ends_with("ERR_EMPTY_RESPONSE") {
+            // The egress proxy closes a connection with a plain request for a destination that cannot be reached.
+            return Some(Fault::Destination);
+        }
         if !error.ends_with("ERR_TUNNEL_CONNECTION_FAILED") {
             return None;
         }
@@ -227,6 +231,14 @@ mod tests {
         exchange.sent(b"GET http://a.example/ HTTP/1.1\r\n\r\n");
         assert_eq!(exchange.received(REFUSED), None);
         assert!(exchange.answered.is_empty());
+    }
+
+    #[test]
+    fn a_plain_request_without_a_response_failed_on_its_way() {
+        let failed = FailedTunnels::default();
+        let error = "net::ERR_EMPTY_RESPONSE";
+        assert_eq!(failed.fault("http://a.example/", error), Some(Fault::Destination));
+        assert_eq!(failed.fault("https://a.example/", error), None);
     }
 
     #[test]

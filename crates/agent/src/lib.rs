@@ -19,6 +19,7 @@ mod egress;
 mod endpoint;
 mod event_stream;
 mod extension;
+mod extension_contexts;
 mod flags;
 mod forward;
 mod fs;

@@ -18,6 +18,7 @@ use crate::browser_policy::DeniedLog;
 use crate::data_dir;
 use crate::egress::SandboxEgress;
 use crate::engines::{Trial, try_each};
+use crate::fonts;
 use crate::settings::DoctorSettings;
 use crate::system::System;
 
@@ -26,6 +27,7 @@ struct Finding {
     name: String,
     ok: bool,
     detail: String,
+    /// What to do; also of a check that is ok, if something that a server can do without is not there.
     remedy: Option<String>,
 }
 
@@ -47,7 +49,11 @@ const NO_DEVICE: &str =
 pub(crate) async fn run(settings: DoctorSettings) -> anyhow::Result<()> {
     let findings = run_checks(&settings).await?;
     for finding in &findings {
-        let mark = if finding.ok { "ok     " } else { "MISSING" };
+        let mark = match finding {
+            Finding { ok: false, .. } => "MISSING",
+            Finding { remedy: Some(_), .. } => "lacking",
+            _ => "ok     ",
+        };
         let remedy = finding.remedy.as_ref().map_or_else(String::new, |remedy| format!("         -> {remedy}\n"));
         casement_cli::write_out(format!("{mark}  {}: {}\n{remedy}", finding.name, finding.detail).as_bytes())?;
     }
@@ -71,6 +77,7 @@ async fn run_checks(settings: &DoctorSettings) -> anyhow::Result<Vec<Finding>> {
             "install or fix what is missing above, then run casement doctor again",
         )),
     }
+    findings.push(fonts());
     let script_runner = script_runner(settings.script_runner.as_deref(), data_dir);
     findings.push(finding("script runner", script_runner, SCRIPT_RUNNER_REMEDY));
     findings.push(match &settings.store.database_url {
@@ -118,6 +125,24 @@ fn program(name: &str, file: &str, package: &str) -> Finding {
     let found = places.map(|place| place.join(file)).find(|path| path.is_file());
     let found = found.map(|path| path.display().to_string()).ok_or_else(|| "not found".to_owned());
     finding(name, found, &format!("install the package {package}"))
+}
+
+/// Names the languages whose letters pages would show as boxes. Everything else works without them.
+fn fonts() -> Finding {
+    let (detail, remedy) = match fonts::missing() {
+        Ok(missing) if missing.languages.is_empty() => {
+            (format!("for {} languages and emoji", fonts::looked_for() - 1), None)
+        }
+        Ok(fonts::Missing { languages, packages }) => {
+            let packages: Vec<&str> = packages.into_iter().collect();
+            let detail = format!("none for {}: pages show boxes in place of their letters", languages.join(", "));
+            (detail, Some(format!("install the packages {}", packages.join(" "))))
+        }
+        Err(error) => {
+            (format!("fc-list: {error}"), Some("install the package fontconfig, which tells them".to_owned()))
+        }
+    };
+    Finding { name: "fonts".to_owned(), ok: true, detail, remedy }
 }
 
 /// The directory for the trial's browser: the data directory or, before the first start, a directory beside it. A check

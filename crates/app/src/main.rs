@@ -22,6 +22,7 @@ mod engine_metrics;
 mod engines;
 mod extensions;
 mod first_start;
+mod fonts;
 mod jobs;
 mod keys;
 mod local_waiters;

@@ -27,6 +27,7 @@ mod all {
     mod conformance;
     mod connect;
     mod connect_server;
+    mod contexts;
     mod credential_providers;
     mod credentials;
     mod database_outages;

@@ -277,6 +277,7 @@ impl Engine {
         AgentConfig {
             stealth: shape.stealth,
             kiosk_mode: shape.kiosk_mode,
+            restricts_downloads: shape.policy.as_ref().is_some_and(BrowserPolicy::restricts_downloads),
             held: plan.is_held(),
             location: self.agent_location(shape.location),
             keeps_profile: !plan.is_remote && shape.profile.is_some_and(|profile| profile.save_changes),

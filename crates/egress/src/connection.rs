@@ -1,7 +1,6 @@
 //! One connection from a sandbox: a sequence of requests, or one tunnel.
 
 use std::{
-    convert::Infallible,
     net::SocketAddr,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -50,7 +49,7 @@ pub(crate) async fn serve(session: Arc<Session>, stream: UnixStream) {
     let connection = Arc::new(Connection::new(Arc::clone(&session)));
     let service = service_fn(|request| {
         let connection = Arc::clone(&connection);
-        async move { Ok::<_, Infallible>(connection.answer(request).await) }
+        async move { connection.answer(request).await }
     });
     let head_bytes = session.limits.head_bytes.max(MIN_BUFFER_BYTES);
     let serving = async {
@@ -109,22 +108,28 @@ impl Connection {
     }
 
     /// Answers one request. Checks every request, independent of earlier requests on this connection.
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    ///
+    /// # Errors
+    /// [`NoResponse`], upon which the connection closes.
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, NoResponse> {
         self.session.counters.requests.fetch_add(1, Relaxed);
         let method = request.method().clone();
         let outcome =
             if request.method() == Method::CONNECT { self.connect(request).await } else { self.forward(request).await };
-        match outcome {
+        // A client that waits for the answer to a CONNECT takes any failure as one. A response to another request would be
+        // a page to it.
+        let unreachable = || if method == Method::CONNECT { Ok(responses::unreachable()) } else { Err(NoResponse) };
+        Ok(match outcome {
             Ok(response) => response,
             Err(RequestError::Malformed) => responses::malformed(),
-            Err(RequestError::ConnectError(ConnectError::Unreachable)) => responses::unreachable(),
+            Err(RequestError::ConnectError(ConnectError::Unreachable)) => unreachable()?,
             Err(RequestError::ConnectError(ConnectError::ProxyDown(fault))) => {
                 self.session.report_proxy_down(fault);
                 responses::proxy_down(fault)
             }
             Err(RequestError::ConnectError(ConnectError::RefusedAddress)) => {
                 self.session.counters.refused.fetch_add(1, Relaxed);
-                responses::unreachable()
+                unreachable()?
             }
             Err(RequestError::ConnectError(ConnectError::Denied)) => {
                 self.session.counters.refused.fetch_add(1, Relaxed);
@@ -135,7 +140,7 @@ impl Connection {
                 self.session.counters.refused.fetch_add(1, Relaxed);
                 responses::refused()
             }
-        }
+        })
     }
 
     fn report_denied(&self, method: &Method) {
@@ -299,7 +304,13 @@ impl Connection {
     }
 }
 
-/// The reason for a fixed response.
+/// The destination of a plain request could not be reached: its connection closes without a response, as that of a server that
+/// ended would, so that a browser reports an error.
+#[derive(Debug, thiserror::Error)]
+#[error("the destination could not be reached")]
+struct NoResponse;
+
+/// The reason for a fixed response, or for none.
 enum RequestError {
     Malformed,
     ConnectError(ConnectError),

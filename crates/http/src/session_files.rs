@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_domain::{fs::Files, session::Session, session_operation::OperationError};
+use bytes::Bytes;
+use casement_domain::{fs::Files, session::Session, session_operation::OperationError, untrusted_json};
 
-use crate::relay::SessionFiles;
+use crate::relay::{SessionFiles, directory_of_classic};
 
 /// The maximum time for which a command of a client waits for the look at its paths.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The ends of the paths of chromedriver's commands with a command of CDP in their body.
+const CDP_COMMANDS: [&str; 3] = ["/cdp/execute", "/chromium/send_command", "/chromium/send_command_and_get_result"];
 
 /// The files of one session.
 pub(crate) struct FilesOfSession {
@@ -43,5 +47,19 @@ impl SessionFiles for FilesOfSession {
             None
         };
         tokio::time::timeout(LOOK_TIMEOUT, look).await.unwrap_or_default()
+    }
+}
+
+/// Returns the body of a command of classic WebDriver. If it is a command of CDP with a download directory that the
+/// session does not have, the directory is that of the session.
+pub(crate) async fn with_existing_directory(files: &Files, session: &Session, tail: &str, body: Bytes) -> Bytes {
+    if !CDP_COMMANDS.iter().any(|command| tail.ends_with(command)) {
+        return body;
+    }
+    let named = untrusted_json::parse(&body).ok().and_then(directory_of_classic);
+    let Some((path, replacement)) = named else { return body };
+    match FilesOfSession::new(files.clone(), session.clone()).first_missing(vec![path]).await {
+        Some(_) => replacement.into(),
+        None => body,
     }
 }

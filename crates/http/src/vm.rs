@@ -31,7 +31,7 @@ use crate::{
     request::{ActiveSession, LiveOperator, LiveViewer, Request, SessionCredential, WebDriverClient},
     selenium_files::FileCommand,
     session::Urls,
-    session_files::FilesOfSession,
+    session_files::{FilesOfSession, with_existing_directory},
     state::Api,
     telemetry::{Connection, Kind},
     token::Permission,
@@ -255,6 +255,7 @@ pub(crate) async fn run_command<C: SessionCredential>(
         let response = command.run(&request.services().files, request.session(), &id, body).await?;
         return Ok(ClassicResponse { response, created: None });
     }
+    let body = with_existing_directory(&request.services().files, request.session(), tail, body).await;
     let command = ClassicRequest::check(request.http().method(), tail, body)?;
     let kind = command.kind().clone();
     let (api, session) = (request.shared_api(), request.session().id);

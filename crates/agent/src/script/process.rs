@@ -55,7 +55,8 @@ impl RunnerConfig {
             debugging_port: config.debugging_port,
             forwarder_port: config.remote.is_none().then_some(config.forwarder_port),
             folder: config.script_runner.clone(),
-            downloads: config.remote.is_none().then(|| downloads::directory(&config.profile)),
+            downloads: (config.remote.is_none() && !config.restricts_downloads)
+                .then(|| downloads::directory(&config.profile)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Processes, Supervisor, first_request};
-use crate::browser::{Browser, OpenTabs, RESTART_PAGE};
+use crate::browser::{Browser, NewWindows, OpenTabs, RESTART_PAGE};
 use crate::browser_handle::RunningBrowser;
 use crate::cdp::{CdpError, Endpoint};
 use crate::chromium::{Chromium, StartError};
@@ -142,7 +142,9 @@ impl Supervisor {
         status.add_stage("devtools_port");
         let (browser, version) = Browser::connect(&endpoint, viewport, previous.is_some()).await?;
         status.add_stage("attach");
-        browser.cdp.send(None, "Browser.setDownloadBehavior", downloads::behavior(&config.profile)).await?;
+        if !config.restricts_downloads {
+            browser.cdp.send(None, "Browser.setDownloadBehavior", downloads::behavior(&config.profile)).await?;
+        }
         browser.prove_first_page(config.headless).await?;
         browser.follow_pages().await?;
         if let Some(previous) = previous {
@@ -157,6 +159,8 @@ impl Supervisor {
             // Chromium makes a new window one pixel smaller than the display, so that no window manager treats it as
             // full screen.
             display.resize(viewport).await?;
+            let display = Arc::clone(display);
+            browser.fill_display(NewWindows { display, opened: viewport, is_kiosk: config.kiosk_mode });
         }
         status.add_stage("evaluated");
         self.browser.replace(Some(RunningBrowser { browser, display: display.clone(), pid: chromium.pid() }));

@@ -86,6 +86,8 @@ fn pages_find_in_every_kind_of_session_what_the_clients_own_browsers_have() -> a
         assert_eq!(seen["playwright"]["own"][kind][1], "255,0,0,255", "{kind} draws");
     }
     assert_eq!(seen["playwright"]["own"]["timers behind"], true);
+    assert_eq!(seen["playwright"]["own"]["letters drawn as boxes"], json!([]), "`casement doctor` names the packages");
+    assert_eq!(seen["playwright"]["own"]["a server that is down"], json!(["an error", "an error"]));
 
     let page = std::fs::read_to_string(PAGE)?;
     for capability in seen["playwright"]["own"].as_object().into_iter().flatten().map(|(name, _)| name) {

@@ -65,6 +65,7 @@ fn the_doctor_checks_every_requirement_and_names_the_remedy() -> anyhow::Result<
         "chromedriver",
         "X server",
         "ffmpeg",
+        "fonts",
         "script runner",
         "PostgreSQL",
         "disk",
@@ -76,12 +77,16 @@ fn the_doctor_checks_every_requirement_and_names_the_remedy() -> anyhow::Result<
     ] {
         assert!(report.lines().any(|line| line.starts_with("ok ") && line.contains(name)), "{name}: {report}");
     }
-    let (well, report) = doctor("ulimit -n 4096")?;
+    let (well, report) = doctor(
+        "export FONTCONFIG_FILE=\"$1/no-fonts.conf\"; echo '<fontconfig/>' > \"$FONTCONFIG_FILE\"; ulimit -n 4096",
+    )?;
     assert!(!well);
     let lines: Vec<&str> = report.lines().filter(|line| !line.starts_with("ok ")).collect();
-    assert_eq!(lines.len(), 2, "{report}");
-    assert_eq!(lines[0], "MISSING  open files: at most 4096");
-    assert!(lines[1].starts_with("         -> raise the limit"), "{report}");
+    assert_eq!(lines.len(), 4, "{report}");
+    assert!(lines[0].starts_with("lacking  fonts: none for Arabic, ") && lines[0].contains(", Thai, "), "{report}");
+    assert!(lines[1].starts_with("         -> install the packages fonts-"), "{report}");
+    assert_eq!(lines[2], "MISSING  open files: at most 4096");
+    assert!(lines[3].starts_with("         -> raise the limit"), "{report}");
     Ok(())
 }
 

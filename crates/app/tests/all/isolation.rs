@@ -158,6 +158,9 @@ fn plant(server: &Server, session: &Session, site: &Site) -> anyhow::Result<Visi
     first.client.open(&page, &site.url("/plant?canary-visited"))?;
     first.client.evaluate(&page, "plant()")?;
     first.client.call("Target.createTarget", &json!({ "url": site.url("/?canary-tab") }))?;
+    // A directory that the session does not have would become that of its downloads.
+    let folder = json!({ "path": "/tmp/canary-downloads" });
+    server.send("PUT", &format!("/browsers/{}/fs/create_directory", session.id()), Some(&folder))?.expect(204)?;
     let download = json!({ "behavior": "allow", "downloadPath": "/tmp/canary-downloads" });
     first.client.call("Browser.setDownloadBehavior", &download)?;
     first.client.evaluate(&page, "void Object.assign(document.createElement('a'), { href: '/download' }).click()")?;

@@ -64,6 +64,10 @@ fn the_browser_of_a_login_opens_no_devtools_no_files_and_no_internal_pages() -> 
         let error = answer["error"].as_str().context("it was opened")?;
         ensure!(error.contains("net::ERR_BLOCKED_BY_ADMINISTRATOR"), "{address}: {answer}");
     }
+    let download = "const downloaded = page.waitForEvent('download'); \
+        await page.setContent('<a download=a.csv href=data:,a>a</a>'); await page.click('a'); \
+        return (await downloaded).failure()";
+    assert_eq!(execute(download)?["result"], "canceled");
     let answer = execute("return context.pages().map(page => page.url())")?;
     let opened: Vec<&str> = answer["result"].as_array().context("no list")?.iter().filter_map(Value::as_str).collect();
     ensure!(!opened.iter().any(|url| url.starts_with("devtools:") || url.starts_with("view-source:")), "{opened:?}");

@@ -12,20 +12,28 @@ use casement_test_support::telemetry_site;
 /// The pages of the telemetry site, which the tests of the agent use too.
 const SITE: [&str; 7] = ["", "frame", "popup", "guarded", "data.json", "worker.js", "empty"];
 
+/// The host of the captchas. A proxy of the session leads to its pages.
+const CAPTCHAS: &str = "static.geetest.com";
+
 fn put_site(pages: &Pages) {
     for name in SITE {
         let path = format!("/telemetry/{name}");
         let (_, kind, content) = telemetry_site::answer(&path).unwrap_or_else(|| panic!("no {path}"));
         pages.put_as(&path, &format!("Content-Type: {kind}"), &content);
     }
+    let (_, kind, content) = telemetry_site::answer("/telemetry/captcha").expect("a page");
+    pages.put_as(&format!("http://{CAPTCHAS}/telemetry/captcha"), &format!("Content-Type: {kind}"), &content);
 }
 
 #[test]
 fn every_event_type_is_reported_and_read_by_the_python_client() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     put_site(pages);
+    let config = json!({ "host": "127.0.0.1", "port": pages.address().port() });
+    server.post("/proxies", &json!({ "type": "custom", "name": "captchas", "config": config }))?.expect(201)?;
+    let network = json!({ "proxy_routes": [{ "hosts": [CAPTCHAS], "proxy": { "name": "captchas" } }] }).to_string();
 
-    let run = Clients::find()?.run(server, "crates/app/tests/scripts/telemetry.py", &[&pages.url("")])?;
+    let run = Clients::find()?.run(server, "crates/app/tests/scripts/telemetry.py", &[&pages.url(""), &network])?;
 
     let saw = json!({
         "console_log": ["log", ["hello", "42", "{a: 'x', b: (...)}", "[1, 2]"], "page", true, true],

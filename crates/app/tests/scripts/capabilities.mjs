@@ -25,6 +25,10 @@ const site = createServer((request, response) => {
 });
 await new Promise((listening) => site.listen(0, '127.0.0.1', listening));
 const at = `http://127.0.0.1:${site.address().port}`;
+const closing = createServer();
+await new Promise((listening) => closing.listen(0, '127.0.0.1', listening));
+const dead = `http://127.0.0.1:${closing.address().port}/`;
+await new Promise((closed) => closing.close(closed));
 
 // Runs in the page.
 async function ask() {
@@ -48,6 +52,11 @@ async function ask() {
   seen.canvas = draw('x').some((value) => value > 0);
   seen['canvas in workers'] = typeof OffscreenCanvas;
   seen.emoji = draw('\u{1F600}').some((value, index, all) => index % 4 === 0 && all[index + 3] > 0 && value !== all[index + 1]);
+  const texts = { Arabic: 'مرحبا', Bengali: 'নমস্কার', Chinese: '中文', Georgian: 'გამარჯობა', Greek: 'γειά', Hebrew: 'שלום', Hindi: 'नमस्ते', Japanese: 'かなカナ', Korean: '한국어',
+    Russian: 'Привет', Tamil: 'வணக்கம்', Thai: 'ไทย', emoji: '\u{1F600}\u{1F680}\u{1F44D}' };
+  // No font has a letter for an unassigned number.
+  const box = draw('\u0378').join();
+  seen['letters drawn as boxes'] = Object.keys(texts).filter((name) => [...texts[name]].some((letter) => draw(letter).join() === box));
   const width = (font) => Object.assign(document.createElement('canvas').getContext('2d'), { font: `60px ${font}` }).measureText('mmmiii').width;
   seen.fonts = ['serif', 'sans-serif', 'monospace', 'system-ui', 'Arial', 'Courier New'].map((font) => `${font} ${Math.round(width(font))}`);
   const types = ['video/mp4; codecs="avc1.42E01E"', 'video/webm; codecs="vp8"', 'video/webm; codecs="vp9"', 'video/mp4; codecs="av01.0.05M.08"',
@@ -129,6 +138,9 @@ async function list(open, { network }) {
   await second.goto(`${at}/one`, { timeout });
   await second.goto(`${at}/two`, { timeout });
   seen['back in the history'] = await second.goBack({ timeout: 20000 }).then(() => second.url().slice(at.length), ({ name }) => name);
+  const how = (promise) => promise.then(() => 'a response', () => 'an error');
+  seen['a server that is down'] = [await second.evaluate((url) => fetch(url, { mode: 'no-cors' }).then(() => 'a response', () => 'an error'), dead),
+    await how(second.goto(dead, { timeout }))];
   await Promise.all([first.close(), second.close()]);
   return seen;
 }

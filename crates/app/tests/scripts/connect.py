@@ -28,6 +28,8 @@ try:
     read = "const done = arguments[0]; document.getElementById('f').files[0].text().then(done)"
     saw["uploaded"] = driver.execute_async_script(read)
 
+    # A directory of this machine becomes that of the session.
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": os.path.abspath("downloads")})
     driver.find_element(By.ID, "a").click()
     deadline = time.monotonic() + 120
     while not driver.get_downloadable_files() and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""telemetry.py PAGES_URL: the public Python client, unmodified, on everything that telemetry has a name for.
+"""telemetry.py PAGES_URL NETWORK: the public Python client, unmodified, on everything that telemetry has a name for.
 
 The client checks each event against its own types (`_strict_response_validation`).
 """
@@ -56,7 +56,8 @@ class Cdp:
 
 
 created = strict.browsers.create(
-    headless=True, timeout_seconds=600, telemetry={"enabled": True, "browser": {name: {"enabled": True} for name in CATEGORIES}})
+    headless=True, timeout_seconds=600, telemetry={"enabled": True, "browser": {name: {"enabled": True} for name in CATEGORIES}},
+    extra_body={"network": json.loads(sys.argv[2])})
 id = created.session_id
 assert all(getattr(created.telemetry.browser, name).enabled for name in CATEGORIES)
 

@@ -68,6 +68,12 @@ impl BrowserPolicy {
         Value::Object(all).to_string()
     }
 
+    /// Returns whether some downloads are refused.
+    #[must_use]
+    pub fn restricts_downloads(&self) -> bool {
+        self.0.get("DownloadRestrictions").is_some_and(|value| !value.is_null() && *value != 0)
+    }
+
     /// Returns the policies.
     #[must_use]
     pub fn as_map(&self) -> &Map<String, Value> {
@@ -95,6 +101,16 @@ fn defaults() -> Map<String, Value> {
         // All requests go through one proxy. By default a browser has 128 connections to it, and pages that hold so many
         // answers open, such as tabs of chats, block every further page.
         ("MaxConnectionsPerProxy", json!(256)),
+        // Downloads of all windows, also of those in contexts of clients, go to the session's directory without a
+        // question: where, whether several at once, whether from a page without TLS, whether a packed extension.
+        ("PromptForDownloadLocation", json!(false)),
+        ("DefaultAutomaticDownloadsSetting", json!(1)),
+        // Pages without TLS have no mixed contents, so that this concerns their downloads only.
+        ("InsecureContentAllowedForUrls", json!(["http://*"])),
+        (
+            "ExemptDomainFileTypePairsFromFileTypeDownloadWarnings",
+            json!([{ "file_extension": "crx", "domains": ["*"] }]),
+        ),
     ])
 }
 

@@ -140,7 +140,13 @@ impl Client {
     }
 }
 
+/// The status of a connection that was closed without a response.
+pub(crate) const NO_RESPONSE: u16 = 0;
+
 async fn read_answer(stream: &mut BufReader<UnixStream>) -> Answer {
+    if stream.fill_buf().await.unwrap().is_empty() {
+        return Answer { status: NO_RESPONSE, head: String::new(), body: Vec::new() };
+    }
     let head = read_head(stream).await;
     let status = head.split(' ').nth(1).expect("a status").parse().unwrap();
     let mut body = Vec::new();

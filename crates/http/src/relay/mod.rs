@@ -45,7 +45,7 @@ pub(crate) use self::{
     body::{Ending, RelayBody, UnreadBytes},
     byte_counter::ByteCounter,
     exchange::exchange,
-    files::FileCommands,
+    files::{FileCommands, directory_of_classic},
     handshake::{Target, upgrade_upstream},
     socket::STALL_TIMEOUT,
     upstream::Upstream,

@@ -111,3 +111,17 @@ async fn downloads_of_a_playwright_go_to_the_session_and_their_ids_are_no_paths(
         .await;
     assert_eq!(receive(&mut browser).await["params"]["guid"], id);
 }
+
+#[actix_web::test]
+async fn a_download_directory_that_the_session_lacks_becomes_its_own() {
+    let server = Server::start().await;
+    let (mut client, mut browser, _) = server.pair("/cdp").await;
+    let of = |path: &str| {
+        let params = json!({ "behavior": "allow", "downloadPath": path });
+        json!({ "id": 1, "method": "Browser.setDownloadBehavior", "params": params })
+    };
+    for (named, expected) in [("/Users/ada", "/home/casement/downloads"), ("/tmp/there", "/tmp/there")] {
+        send(&mut client, &of(named), MASK).await;
+        assert_eq!(receive(&mut browser).await, of(expected));
+    }
+}

@@ -1,18 +1,17 @@
 //! The commands of CDP and WebDriver BiDi that name files, and the responses that refuse them.
 
-use casement_domain::fs::DOWNLOADS;
 use serde_json::{Value, json};
 
+use super::directories::{
+    self, CDP_IN_BIDI, NamedDirectory, SET_DOWNLOADS, SET_DOWNLOADS_OF_BIDI, SET_DOWNLOADS_OF_PAGE,
+};
 use super::{FilesLocation, download_events};
 use crate::relay::Channel;
 
 const SET_FILES_OF_CDP: &str = "DOM.setFileInputFiles";
 const SET_FILES_OF_BIDI: &str = "input.setFiles";
 const END_OF_BIDI: &str = "session.end";
-const SET_DOWNLOADS: &str = "Browser.setDownloadBehavior";
 const CANCEL_DOWNLOAD: &str = "Browser.cancelDownload";
-/// The name of the directory in which Playwright expects downloads on its own machine begins like this.
-const PLAYWRIGHT_DIRECTORY: &str = "playwright-artifacts-";
 /// The code of a CDP error that Chromium's own handlers use.
 const SERVER_ERROR: i32 = -32_000;
 /// The maximum length of a path in an error, in characters.
@@ -21,9 +20,9 @@ const MAX_SHOWN: usize = 300;
 /// Returns the words of which a message contains one if it may be a command that names files.
 pub(super) fn words(channel: Channel) -> &'static [&'static str] {
     match channel {
-        Channel::Cdp => &[SET_FILES_OF_CDP, SET_DOWNLOADS, CANCEL_DOWNLOAD],
-        Channel::WebDriver => &[SET_FILES_OF_BIDI],
-        Channel::Bidi => &[SET_FILES_OF_BIDI, END_OF_BIDI],
+        Channel::Cdp => &[SET_FILES_OF_CDP, SET_DOWNLOADS, SET_DOWNLOADS_OF_PAGE, CANCEL_DOWNLOAD],
+        Channel::WebDriver => &[SET_FILES_OF_BIDI, SET_DOWNLOADS_OF_BIDI, CDP_IN_BIDI],
+        Channel::Bidi => &[SET_FILES_OF_BIDI, SET_DOWNLOADS_OF_BIDI, CDP_IN_BIDI, END_OF_BIDI],
     }
 }
 
@@ -34,6 +33,8 @@ pub(super) enum Command {
     SetFiles(SetFiles),
     /// Playwright's command for downloads, with the session's directory in place of its own.
     PlaywrightDownloads(String),
+    /// Names a download directory.
+    SetDirectory(NamedDirectory),
     /// Cancels a download by its id of Chromium, in place of the marked one.
     CancelDownload(String),
     /// Ends the WebDriver session of a remote browser, with the answer.
@@ -60,7 +61,15 @@ impl Command {
             (Channel::Cdp, SET_FILES_OF_CDP) | (Channel::WebDriver | Channel::Bidi, SET_FILES_OF_BIDI) => {
                 SetFiles::read(channel, &message).map(Self::SetFiles)
             }
-            (Channel::Cdp, SET_DOWNLOADS) => with_downloads_of(message, location).map(Self::PlaywrightDownloads),
+            (Channel::Cdp, SET_DOWNLOADS) if is_of_playwright(&message) => {
+                with_downloads_of(message, location).map(Self::PlaywrightDownloads)
+            }
+            (Channel::Cdp, SET_DOWNLOADS | SET_DOWNLOADS_OF_PAGE) => {
+                directories::of_cdp(message, location).map(Self::SetDirectory)
+            }
+            (Channel::WebDriver | Channel::Bidi, SET_DOWNLOADS_OF_BIDI | CDP_IN_BIDI) => {
+                directories::of_bidi(message, location).map(Self::SetDirectory)
+            }
             (Channel::Bidi, END_OF_BIDI) => ended(&message).map(Self::EndSession),
             (Channel::Cdp, CANCEL_DOWNLOAD) => with_unmarked_download(message).map(Self::CancelDownload),
             _ => None,
@@ -75,21 +84,17 @@ fn ended(message: &Value) -> Option<String> {
     Some(json!({ "type": "success", "id": id, "result": {} }).to_string())
 }
 
-/// Returns the command of a Playwright with the session's directory, or that of a remote browser. Playwright reads the
-/// events of its root session only.
+/// Returns whether a command is that of a Playwright, which reads the events of its root session only.
+fn is_of_playwright(message: &Value) -> bool {
+    message.get("sessionId").is_none() && message.get("params").is_some_and(directories::is_playwright)
+}
+
+/// Returns the command of a Playwright with the session's directory, or that of a remote browser.
 fn with_downloads_of(mut message: Value, location: FilesLocation) -> Option<String> {
-    let is_root = message.get("sessionId").is_none();
-    let params = message.get_mut("params").filter(|params| is_root && is_playwright(params))?.as_object_mut()?;
-    match location {
-        FilesLocation::Session => {
-            params.insert("behavior".to_owned(), "allow".into());
-            params.insert("downloadPath".to_owned(), DOWNLOADS.into());
-        }
-        FilesLocation::Remote => {
-            params.insert("behavior".to_owned(), "default".into());
-            params.remove("downloadPath");
-        }
-    }
+    let params = message.get_mut("params")?.as_object_mut()?;
+    // With their own names: Playwright cannot read the files of another machine by their ids.
+    params.insert("behavior".to_owned(), "allow".into());
+    directories::put_directory(params, location);
     Some(message.to_string())
 }
 
@@ -97,13 +102,6 @@ fn with_unmarked_download(mut message: Value) -> Option<String> {
     let guid = message.get_mut("params")?.get_mut("guid")?;
     *guid = download_events::unmarked(guid.as_str()?)?.into();
     Some(message.to_string())
-}
-
-/// Returns whether the parameters are those of a Playwright, which reads a download from its own disk by its id.
-fn is_playwright(params: &Value) -> bool {
-    let directory = params["downloadPath"].as_str().unwrap_or_default();
-    let name = directory.rsplit(['/', '\\']).next().unwrap_or_default();
-    params["behavior"] == "allowAndName" && name.starts_with(PLAYWRIGHT_DIRECTORY)
 }
 
 impl SetFiles {

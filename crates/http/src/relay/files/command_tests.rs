@@ -69,11 +69,58 @@ fn playwrights_downloads_go_to_the_directory_of_the_session() {
         };
         assert_eq!(serde_json::from_str::<Value>(&replaced).expect("JSON"), of("/home/casement/downloads", "allow"));
     }
-    let mut of_a_session = of("/tmp/playwright-artifacts-Ab12", "allowAndName");
-    of_a_session["sessionId"] = "S".into();
-    for other in [of("/tmp/downloads", "allowAndName"), of("/tmp/playwright-artifacts-1", "deny"), of_a_session] {
-        assert_eq!(parse(Channel::Cdp, &other), Command::Other, "{other}");
+}
+
+/// Returns the directory and the command in its place, if a message names a directory that may be the client's.
+fn directory(channel: Channel, message: &Value) -> Option<(String, Value)> {
+    match parse(channel, message) {
+        Command::SetDirectory(named) => Some((named.path, serde_json::from_str(&named.replacement).expect("JSON"))),
+        other => {
+            assert_eq!(other, Command::Other, "{message}");
+            None
+        }
     }
+}
+
+#[test]
+fn a_directory_of_the_clients_machine_becomes_that_of_the_session_in_every_protocol() {
+    let of_cdp = |path: &str| json!({ "behavior": "allowAndName", "downloadPath": path });
+    let of_bidi = |path: &str| json!({ "type": "allowed", "destinationFolder": path });
+    let messages = |path: &str| {
+        [
+            (Channel::Cdp, json!({ "method": "Browser.setDownloadBehavior", "params": of_cdp(path), "id": 1 })),
+            (Channel::Cdp, json!({ "method": "Page.setDownloadBehavior", "params": of_cdp(path), "sessionId": "S" })),
+            (
+                Channel::WebDriver,
+                json!({ "method": "browser.setDownloadBehavior", "params": { "downloadBehavior": of_bidi(path) } }),
+            ),
+            (
+                Channel::WebDriver,
+                json!({
+                    "method": "goog:cdp.sendCommand",
+                    "params": { "method": "Browser.setDownloadBehavior", "params": of_cdp(path) },
+                }),
+            ),
+        ]
+    };
+    let inside = messages("/home/casement/downloads");
+    for foreign in ["/Users/ada/Downloads", "C:\\Users\\ada", "/tmp/downloads", "/home/casement-2/x", "downloads"] {
+        for ((channel, message), (_, expected)) in messages(foreign).into_iter().zip(&inside) {
+            assert_eq!(directory(channel, &message), Some((foreign.to_owned(), expected.clone())), "{message}");
+        }
+    }
+    for own in ["/home/casement/downloads/today", "/home/casement", ""] {
+        for (channel, message) in messages(own) {
+            assert_eq!(directory(channel, &message), None, "{message}");
+        }
+    }
+    for without in [json!({ "behavior": "deny" }), json!({ "behavior": "default", "downloadPath": 1 })] {
+        let message = json!({ "id": 1, "method": "Browser.setDownloadBehavior", "params": without });
+        assert_eq!(directory(Channel::Cdp, &message), None);
+    }
+    let classic = json!({ "cmd": "Browser.setDownloadBehavior", "params": of_cdp("/Users/ada") });
+    let (path, replacement) = directories::of_classic(classic).expect("a directory");
+    assert_eq!((path.as_str(), replacement.contains(casement_domain::fs::DOWNLOADS)), ("/Users/ada", true));
 }
 
 #[test]

@@ -2,10 +2,11 @@
 //!
 //! Paths in commands are those of the session, and a client on another machine usually means its own. Chromium accepts a
 //! path that does not exist, and the page gets an empty file. So the relay looks for the commands that name files, and
-//! refuses them if the session has no such file. The end of a WebDriver session of a remote browser is answered here too:
+//! refuses them if the session has no such file; a download directory that it does not have becomes its own. The end of a WebDriver session of a remote browser is answered here too:
 //! it would end the browser there, and is a mere detachment here. Everything else passes as it is.
 
 mod command;
+mod directories;
 mod download_events;
 mod scanner;
 
@@ -22,10 +23,13 @@ use bytes::{Bytes, BytesMut};
 
 use self::{
     command::{Command, SetFiles},
+    directories::NamedDirectory,
     download_events::{Cut, cut, take_event},
     scanner::{Message, MessageScanner, Part},
 };
 use super::{Channel, FrameTracker, wire};
+
+pub(crate) use self::directories::of_classic as directory_of_classic;
 
 /// The files of one session.
 #[async_trait]
@@ -65,9 +69,15 @@ pub(crate) struct FileCommands {
 
 /// A command whose paths are looked up. Until it is done, no further message of the client is handled.
 struct Check {
-    raw: Bytes,
-    command: SetFiles,
+    message: Message,
+    on_missing: OnMissing,
     missing: Pin<Box<dyn Future<Output = Option<String>>>>,
+}
+
+/// What is done with a command if a path of it does not exist.
+enum OnMissing {
+    Refuse(SetFiles),
+    ReplaceBy(String),
 }
 
 impl FileCommands {
@@ -98,14 +108,16 @@ impl FileCommands {
             }
             if let Some(check) = &mut self.check {
                 let missing = ready!(check.missing.as_mut().poll(cx));
-                match (self.check.take(), missing) {
-                    (Some(check), Some(path)) => {
-                        let refusal = check.command.refusal(&path, self.files.location());
+                let Some(Check { message, on_missing, .. }) = self.check.take() else { continue };
+                match (on_missing, missing) {
+                    (OnMissing::Refuse(command), Some(path)) => {
+                        let refusal = command.refusal(&path, self.files.location());
                         self.response = Some(wire::encode(wire::TEXT, refusal.as_bytes(), None));
+                        continue;
                     }
-                    (check, _) => return Poll::Ready(check.map(|check| check.raw)),
+                    (OnMissing::ReplaceBy(other), Some(_)) => return Poll::Ready(Some(message.replaced_by(&other))),
+                    (_, None) => return Poll::Ready(Some(message.raw)),
                 }
-                continue;
             }
             match self.parts.pop_front() {
                 None => return Poll::Ready(None),
@@ -123,9 +135,11 @@ impl FileCommands {
     fn handle(&mut self, message: Message) -> Option<Bytes> {
         match Command::parse(self.channel, self.files.location(), &message.text) {
             Command::SetFiles(command) => {
-                let (files, paths) = (self.files.clone(), command.paths.clone());
-                let missing = Box::pin(async move { files.first_missing(paths).await });
-                self.check = Some(Check { raw: message.raw, command, missing });
+                self.look_up(command.paths.clone(), message, OnMissing::Refuse(command));
+                None
+            }
+            Command::SetDirectory(NamedDirectory { path, replacement }) => {
+                self.look_up(vec![path], message, OnMissing::ReplaceBy(replacement));
                 None
             }
             Command::PlaywrightDownloads(replacement) => {
@@ -140,6 +154,12 @@ impl FileCommands {
             Command::CancelDownload(replacement) => Some(message.replaced_by(&replacement)),
             Command::Other => Some(message.raw),
         }
+    }
+
+    fn look_up(&mut self, paths: Vec<String>, message: Message, on_missing: OnMissing) {
+        let files = self.files.clone();
+        let missing = Box::pin(async move { files.first_missing(paths).await });
+        self.check = Some(Check { message, on_missing, missing });
     }
 
     /// Returns whether the client ended its WebDriver session, and has taken the answer.
