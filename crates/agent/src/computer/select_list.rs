@@ -1,0 +1,212 @@
+//! Chooses in the open list of a `<select>` with the mouse of a session without a display.
+//!
+//! The list is drawn by a widget of its own, which the debugging protocol does not reach with the mouse, but with the
+//! keyboard. So the highlight of the list is moved with the arrow keys to the row at the mouse, and is followed in
+//! pictures of the page. The row is chosen only once the highlight was seen there.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::input_error::InputError;
+use super::key_sym::KeySym;
+use super::page_input::{PageInput, key_event};
+use super::us_keys;
+use crate::cdp::CdpError;
+use crate::picture::Rgb;
+
+const UP: KeySym = 0xff52;
+const DOWN: KeySym = 0xff54;
+const RETURN: KeySym = 0xff0d;
+const ESCAPE: KeySym = 0xff1b;
+/// The maximum number of moves of the highlight.
+const MAX_MOVES: usize = 12;
+/// The maximum number of pictures until the list has drawn a move of the highlight, and the pause between them.
+const MAX_PICTURES: usize = 6;
+const PAUSE: Duration = Duration::from_millis(40);
+/// The pixels between two changed ones that belong to one range, because letters have the same colour in both.
+const GAP: usize = 2;
+/// The pixels of a scroll bar, which has no highlight.
+const SCROLL_BAR: usize = 24;
+
+/// What a press of the mouse did while a list was open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// It chose the row, or did nothing on a row that cannot be chosen.
+    Row,
+    /// It was outside of the list, which is closed.
+    Outside,
+    /// The row at the mouse is not known. The list is closed without a choice.
+    Unclear,
+}
+
+/// A range of pixels from the top of the picture.
+type Rows = Range<usize>;
+
+/// How the highlight moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Moved {
+    To(Rows),
+    No,
+    Unclear,
+}
+
+impl PageInput {
+    /// Chooses the row at the mouse. `fixed` is the number of rows that cannot be chosen.
+    pub(super) async fn choose_in_list(&mut self, fixed: usize) -> Result<Choice, InputError> {
+        let choice = self.choose(fixed).await?;
+        if matches!(choice, Choice::Outside | Choice::Unclear) {
+            self.tap(ESCAPE, 1).await?;
+        }
+        Ok(choice)
+    }
+
+    async fn choose(&mut self, fixed: usize) -> Result<Choice, InputError> {
+        let (x, y) = (self.at.x as usize, self.at.y as usize);
+        let mut before = self.picture().await?;
+        let mut highlight = None;
+        for key in [DOWN, UP] {
+            self.tap(key, 1).await?;
+            let after = self.picture_after(&before, x).await?;
+            let changed = changed_rows(&before, &after, x);
+            if changed.is_empty() && is_near_change(&before, &after, x) {
+                return Ok(Choice::Unclear);
+            }
+            before = after;
+            match first_move(&changed, key == DOWN) {
+                Moved::To(rows) => {
+                    highlight = Some(rows);
+                    break;
+                }
+                Moved::No => {}
+                Moved::Unclear => return Ok(Choice::Unclear),
+            }
+        }
+        let Some(mut rows) = highlight else { return Ok(Choice::Outside) };
+        let mut last = None;
+        for _ in 0..MAX_MOVES {
+            if rows.contains(&y) {
+                self.tap(RETURN, 1).await?;
+                return Ok(Choice::Row);
+            }
+            let is_below = y >= rows.end;
+            let distance = if is_below { y - rows.end } else { rows.start - y - 1 };
+            let steps = distance / rows.len() + 1;
+            // The highlight goes back and forth over a row that cannot be chosen.
+            if steps == 1 && last == Some((!is_below, 1)) {
+                return Ok(Choice::Row);
+            }
+            last = Some((is_below, steps));
+            self.tap(if is_below { DOWN } else { UP }, steps).await?;
+            let after = self.picture_after(&before, x).await?;
+            match next_move(&rows, &changed_rows(&before, &after, x)) {
+                Moved::To(moved) => rows = moved,
+                Moved::No if distance < fixed * rows.len() * 2 => return Ok(Choice::Row),
+                Moved::No => return Ok(Choice::Outside),
+                Moved::Unclear => return Ok(Choice::Unclear),
+            }
+            before = after;
+        }
+        Ok(Choice::Unclear)
+    }
+
+    /// Presses and releases a key of the list several times.
+    async fn tap(&mut self, key: KeySym, times: usize) -> Result<(), CdpError> {
+        let Some(mut definition) = us_keys::definition(key, false) else { return Ok(()) };
+        // The list handles the key itself; a character would arrive at the page.
+        definition.text = None;
+        for down in [true, false].repeat(times) {
+            self.send("Input.dispatchKeyEvent", key_event(&definition, 0, down)).await?;
+        }
+        Ok(())
+    }
+
+    async fn picture(&self) -> Result<Rgb, CdpError> {
+        let page = self.page.as_ref().ok_or(CdpError::Closed)?;
+        let png = self.browser.capture_visible(page).await?;
+        let message = || "the picture is not readable".to_owned();
+        Rgb::decode(&png).ok_or_else(|| CdpError::Refused { method: "Page.captureScreenshot", message: message() })
+    }
+
+    /// Returns the picture once the column differs from the one before and does not change any more.
+    async fn picture_after(&self, before: &Rgb, x: usize) -> Result<Rgb, CdpError> {
+        let mut last = self.picture().await?;
+        for _ in 1..MAX_PICTURES {
+            tokio::time::sleep(PAUSE).await;
+            let next = self.picture().await?;
+            let is_done = !changed_rows(before, &last, x).is_empty() && changed_rows(&last, &next, x).is_empty();
+            last = next;
+            if is_done {
+                break;
+            }
+        }
+        Ok(last)
+    }
+}
+
+/// Returns the ranges of pixels of a column that differ.
+fn changed_rows(before: &Rgb, after: &Rgb, x: usize) -> Vec<Rows> {
+    let mut ranges: Vec<Rows> = Vec::new();
+    for (y, (before, after)) in before.rows().zip(after.rows()).enumerate() {
+        if before.get(x) == after.get(x) {
+            continue;
+        }
+        match ranges.last_mut() {
+            Some(last) if y - last.end <= GAP => last.end = y + 1,
+            _ => ranges.push(y..y + 1),
+        }
+    }
+    ranges
+}
+
+/// Returns true if the picture changed close to the left of a column: a scroll bar of the list may be there.
+fn is_near_change(before: &Rgb, after: &Rgb, x: usize) -> bool {
+    let near = x.saturating_sub(SCROLL_BAR)..x;
+    before.rows().zip(after.rows()).any(|(before, after)| before.get(near.clone()) != after.get(near.clone()))
+}
+
+/// Returns the highlighted row after the first move, which changed two rows.
+fn first_move(changed: &[Rows], is_down: bool) -> Moved {
+    let (upper, lower) = match changed {
+        [] => return Moved::No,
+        // Two rows of the same height without anything between them.
+        [both] if both.len() > 1 => {
+            let middle = usize::midpoint(both.start, both.end);
+            (both.start..middle, middle..both.end)
+        }
+        [upper, lower] => (upper.clone(), lower.clone()),
+        _ => return Moved::Unclear,
+    };
+    Moved::To(if is_down { lower } else { upper })
+}
+
+/// Returns the highlighted row after a further move away from `rows`.
+fn next_move(rows: &Rows, changed: &[Rows]) -> Moved {
+    let sides = changed.iter().flat_map(|range| {
+        [range.start..range.end.min(rows.start), range.start.max(rows.end)..range.end]
+    });
+    let others: Vec<Rows> = sides.filter(|range| range.end > range.start + GAP).collect();
+    match others.as_slice() {
+        [] if changed.is_empty() => Moved::No,
+        [to] => Moved::To(to.clone()),
+        _ => Moved::Unclear,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highlight_is_found_in_what_a_move_changed() {
+        assert_eq!(first_move(&[10..50], true), Moved::To(30..50));
+        assert_eq!(first_move(&[10..50], false), Moved::To(10..30));
+        assert_eq!(first_move(&[10..30, 50..70], true), Moved::To(50..70));
+        assert_eq!(first_move(&[], true), Moved::No);
+        assert_eq!(first_move(&[1..5, 6..9, 20..30], true), Moved::Unclear);
+        assert_eq!(next_move(&(30..50), &[30..70]), Moved::To(50..70));
+        assert_eq!(next_move(&(30..50), &[10..50]), Moved::To(10..30));
+        assert_eq!(next_move(&(30..50), &[30..50, 90..110]), Moved::To(90..110));
+        assert_eq!(next_move(&(30..50), &[]), Moved::No);
+        assert_eq!(next_move(&(30..50), &[10..20, 30..50, 90..110]), Moved::Unclear);
+    }
+}
