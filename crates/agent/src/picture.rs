@@ -46,6 +46,12 @@ impl Rgb {
         Some(picture)
     }
 
+    #[cfg(test)]
+    pub(crate) fn of_rows(width: u32, rows: Vec<Vec<[u8; 3]>>) -> Self {
+        let height = u32::try_from(rows.len()).unwrap();
+        Self { pixels: rows.concat().concat(), width, height }
+    }
+
     /// Returns the rows of the picture.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &[[u8; 3]]> {
         let (pixels, _) = self.pixels.as_chunks::<3>();

@@ -71,6 +71,11 @@ impl Browser {
         self.screenshot(page, json!({ "format": "png", "optimizeForSpeed": true })).await
     }
 
+    /// Like [`capture_visible`](Self::capture_visible), without lists and pickers, which stay open.
+    pub(crate) async fn capture_without_pickers(&self, page: &Page) -> Result<Vec<u8>, CdpError> {
+        self.screenshot(page, json!({ "format": "png", "optimizeForSpeed": true, "fromSurface": false })).await
+    }
+
     async fn screenshot(&self, page: &Page, params: Value) -> Result<Vec<u8>, CdpError> {
         const METHOD: &str = "Page.captureScreenshot";
         let encoded = self.cdp.call(Some(&page.session), METHOD, params, SCREENSHOT_TIMEOUT).await?;

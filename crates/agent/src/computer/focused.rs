@@ -23,17 +23,13 @@ const INNER: &str = "(() => {
     while (inner?.shadowRoot?.activeElement) inner = inner.shadowRoot.activeElement;
     return inner instanceof HTMLIFrameElement || inner instanceof HTMLFrameElement ? inner : null;
 })()";
-/// Returns the upper left corner of a frame's document.
-const CORNER: &str = "function() {
-    const { x, y } = this.getBoundingClientRect();
-    return [x + this.clientLeft, y + this.clientTop];
-}";
 /// Notes the next pressed key of a document.
 const LISTEN: &str = "globalThis.key = null;
     addEventListener('keydown', event => { globalThis.key = event }, { capture: true, once: true }); 0";
 /// Returns whether the noted key has no effect of the browser; true if the page let nobody see it.
 const PREVENTED: &str = "globalThis.key?.defaultPrevented ?? true";
-/// Returns the element whose list or picker is open. A list that the page draws itself is a part of the page.
+/// Returns the element whose list or picker is open. A list that is drawn as a part of the page is none. `before` is the
+/// number of options that can be chosen before the selected one; -1 if that cannot be chosen.
 const OPEN: &str = "(() => {
     let inner = document.activeElement;
     while (inner?.shadowRoot?.activeElement) inner = inner.shadowRoot.activeElement;
@@ -41,10 +37,9 @@ const OPEN: &str = "(() => {
     let owner;
     try { owner = inner?.matches(open) ? inner : document.querySelector(open) } catch { return null }
     if (!owner || getComputedStyle(owner, '::picker(select)').appearance === 'base-select') return null;
-    const { x, y, width, height } = owner.getBoundingClientRect();
-    const rows = [...owner.querySelectorAll('option, optgroup, hr')];
-    const choices = rows.filter(row => row.localName === 'option' && !row.matches(':disabled')).length;
-    return { name: owner.localName, kind: owner.type, choices, fixed: rows.length - choices, x, y, width, height };
+    const options = [...owner.options ?? []].filter(option => !option.matches(':disabled'));
+    const before = options.indexOf(owner.selectedOptions?.[0]);
+    return { name: owner.localName, kind: owner.type, choices: options.length, before };
 })()";
 
 /// The document that has the focus of a page.
@@ -52,25 +47,18 @@ const OPEN: &str = "(() => {
 pub(super) struct Focused {
     session: String,
     context: i64,
-    /// The position of the document in the page.
-    corner: (f64, f64),
     /// The frames of other processes that were attached to.
     attached: Vec<Page>,
 }
 
-/// An element whose list or picker is open, with its rectangle in the page.
+/// An element whose list or picker is open.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct OpenPicker {
     name: String,
     kind: String,
     /// The number of options that can be chosen.
     choices: usize,
-    /// The number of other rows.
-    fixed: usize,
-    x: f64,
-    y: f64,
-    width: f64,
-    height: f64,
+    before: isize,
 }
 
 impl OpenPicker {
@@ -79,19 +67,14 @@ impl OpenPicker {
         self.name == "select"
     }
 
-    /// Returns true if the list has several options that can be chosen.
+    /// Returns true for a list with several options that can be chosen.
     pub(super) fn has_choice(&self) -> bool {
-        self.choices > 1
+        self.is_list() && self.choices > 1
     }
 
-    /// Returns the number of rows of the list that cannot be chosen.
-    pub(super) fn fixed_rows(&self) -> usize {
-        self.fixed
-    }
-
-    /// Returns true if a point of the page is on the element itself.
-    pub(super) fn is_at(&self, (x, y): (f64, f64)) -> bool {
-        (self.x..self.x + self.width).contains(&x) && (self.y..self.y + self.height).contains(&y)
+    /// Returns the number of options that can be chosen before the selected one; `None` if that cannot be chosen.
+    pub(super) fn selected(&self) -> Option<usize> {
+        usize::try_from(self.before).ok()
     }
 }
 
@@ -112,7 +95,7 @@ impl Focused {
         let tree = browser.cdp.call(Some(&session), "Page.getFrameTree", json!({}), QUESTION).await?;
         let frame = text(&tree["frameTree"]["frame"]["id"]).to_owned();
         let context = world(browser, &session, &frame).await?;
-        let mut focused = Self { session, context, corner: (0.0, 0.0), attached: Vec::new() };
+        let mut focused = Self { session, context, attached: Vec::new() };
         for _ in 0..MAX_DEPTH {
             match focused.enter(browser).await {
                 Ok(true) => {}
@@ -131,8 +114,6 @@ impl Focused {
         let frame = self.ask(browser, INNER, false).await?;
         let Some(object) = frame["objectId"].as_str() else { return Ok(false) };
         let at = Some(self.session.as_str());
-        let call = json!({ "objectId": object, "functionDeclaration": CORNER, "returnByValue": true });
-        let corner = browser.cdp.call(at, "Runtime.callFunctionOn", call, QUESTION).await?;
         let node = browser.cdp.call(at, "DOM.describeNode", json!({ "objectId": object }), QUESTION).await?;
         let Some(frame) = node["node"]["frameId"].as_str() else { return Ok(false) };
         match world(browser, &self.session, frame).await {
@@ -146,8 +127,6 @@ impl Focused {
             }
             Err(error) => return Err(error),
         }
-        let side = |at: usize| corner["result"]["value"][at].as_f64().unwrap_or(0.0);
-        self.corner = (self.corner.0 + side(0), self.corner.1 + side(1));
         Ok(true)
     }
 
@@ -170,12 +149,7 @@ impl Focused {
     /// Returns the element whose list or picker is open.
     pub(super) async fn open_picker(&self, browser: &Browser) -> Result<Option<OpenPicker>, CdpError> {
         let mut answer = self.ask(browser, OPEN, true).await?;
-        let Ok(Some(mut picker)) = serde_json::from_value::<Option<OpenPicker>>(answer["value"].take()) else {
-            return Ok(None);
-        };
-        picker.x += self.corner.0;
-        picker.y += self.corner.1;
-        Ok(Some(picker))
+        Ok(serde_json::from_value(answer["value"].take()).unwrap_or_default())
     }
 
     /// Detaches from the frames.

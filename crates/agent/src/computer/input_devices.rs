@@ -53,7 +53,7 @@ impl InputDevices {
     pub(super) async fn begin_mouse(&mut self) -> Done {
         match self {
             Self::Display(_) => Ok(()),
-            Self::Page(devices) => Ok(devices.look().await?),
+            Self::Page(devices) => devices.look().await,
         }
     }
 

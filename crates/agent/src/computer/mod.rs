@@ -6,12 +6,14 @@
 mod announce;
 mod browser_keys;
 mod clipboard;
+mod composer;
 mod display_input;
 mod focused;
 mod input_devices;
 mod input_error;
 mod key_sym;
 mod keyboard;
+mod look;
 mod page_input;
 mod path;
 mod perform;

@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::browser_keys;
-use super::focused::{Focused, OpenPicker};
+use super::composer::Composer;
+use super::focused::Focused;
 use super::input_error::InputError;
 use super::key_sym::{CAPS_LOCK, KeySym};
-use super::select_list::Choice;
+use super::look::{DrawnPicker, Seen};
 use super::us_keys::{self, ALT, CONTROL, Definition, META, SHIFT};
 use crate::browser::{Browser, Page};
 use crate::cdp::CdpError;
 use casement_agent_protocol::computer::{Button, Point};
 
 /// The timeout of one event.
-const EVENT: Duration = Duration::from_secs(10);
+pub(super) const EVENT: Duration = Duration::from_secs(10);
 /// The maximum time between two clicks of a double click at one point.
 const DOUBLE: Duration = Duration::from_millis(500);
 /// The pixels that one step of the wheel scrolls: as many as on a display.
@@ -35,20 +36,19 @@ pub(super) struct PageInput {
     /// True if the page closed during the action, so that its further events have nobody to receive them.
     has_closed: bool,
     pub(super) at: Point,
-    /// The number of pixels per pixel of the page, which the browser's zoom changes.
-    scale: f64,
-    /// The open list or picker when the action began.
-    picker: Option<OpenPicker>,
+    /// What the mouse met in the page when the action began.
+    pub(super) seen: Seen,
     /// True if the open list took the press of the button whose release follows.
     list_took_press: bool,
     /// The bits of the pressed buttons.
     buttons: u8,
     /// The bits of the pressed modifiers.
-    modifiers: u8,
+    pub(super) modifiers: u8,
     /// True if Caps Lock is on.
     caps: bool,
+    pub(super) composer: Composer,
     /// The text that was typed while a dialog was open.
-    typed: String,
+    pub(super) typed: String,
     last_click: Option<(Instant, Button, Point, u32)>,
 }
 
@@ -59,12 +59,12 @@ impl PageInput {
             page: None,
             has_closed: false,
             at: Point { x: 0, y: 0 },
-            scale: 1.0,
-            picker: None,
+            seen: Seen::default(),
             list_took_press: false,
             buttons: 0,
             modifiers: 0,
             caps: false,
+            composer: Composer::default(),
             typed: String::new(),
             last_click: None,
         }
@@ -103,24 +103,8 @@ impl PageInput {
             self.browser.track_dialogs(&page).await?;
         }
         self.typed.clear();
+        self.composer.cancel();
         self.page = Some(page);
-        Ok(())
-    }
-
-    /// Looks whether a list or picker is open, and at the zoom, for the mouse of the next events.
-    pub(super) async fn look(&mut self) -> Result<(), CdpError> {
-        (self.picker, self.scale) = (None, 1.0);
-        let Some(page) = self.page.clone().filter(|page| !self.browser.has_dialog(page)) else { return Ok(()) };
-        let seen = tokio::select! {
-            seen = see(&self.browser, &page) => seen,
-            _ = self.interruption(&page) => return Ok(()),
-        };
-        match seen {
-            Ok((picker, scale)) => (self.picker, self.scale) = (picker, scale),
-            // The document has just been left.
-            Err(CdpError::Refused { .. }) => {}
-            Err(error) => return Err(error),
-        }
         Ok(())
     }
 
@@ -142,7 +126,7 @@ impl PageInput {
     }
 
     /// Waits until the page has a dialog, closes, or crashes, which is an error.
-    async fn interruption(&self, page: &Page) -> Result<Cut, CdpError> {
+    pub(super) async fn interruption(&self, page: &Page) -> Result<Cut, CdpError> {
         tokio::select! {
             _ = self.browser.blocks(&page.target) => self.browser.crash_of(&page.target).map_or(Ok(Cut::Dialog), Err),
             () = self.browser.closes(page) => Ok(Cut::Closed),
@@ -171,7 +155,7 @@ impl PageInput {
     }
 
     /// Returns true if the selected page has an open dialog.
-    fn at_dialog(&self) -> bool {
+    pub(super) fn at_dialog(&self) -> bool {
         self.page.as_ref().is_some_and(|page| self.browser.has_dialog(page))
     }
 
@@ -214,12 +198,12 @@ impl PageInput {
 
     /// Returns the position of the mouse in pixels of the page.
     fn point(&self) -> (f64, f64) {
-        (f64::from(self.at.x) / self.scale, f64::from(self.at.y) / self.scale)
+        (f64::from(self.at.x) / self.seen.scale, f64::from(self.at.y) / self.seen.scale)
     }
 
-    /// Returns the open list or picker, unless the mouse is on its element, where it acts as on the page.
-    fn picker_aside(&self) -> Option<&OpenPicker> {
-        self.picker.as_ref().filter(|picker| !picker.is_at(self.point()))
+    /// Returns the open list or picker at the mouse.
+    fn picker(&self) -> Option<&DrawnPicker> {
+        self.seen.picker.as_ref().filter(|picker| picker.is_at(self.at.x, self.at.y))
     }
 
     fn mouse_event(&self, kind: &str, button: Option<Button>, count: u32) -> Value {
@@ -233,7 +217,7 @@ impl PageInput {
     pub(super) async fn move_to(&mut self, to: Point) -> Result<(), CdpError> {
         self.at = to;
         // The page below an open list does not see the mouse.
-        if self.buttons == 0 && self.picker_aside().is_some() {
+        if self.buttons == 0 && self.picker().is_some() {
             return Ok(());
         }
         let held = [Button::Left, Button::Right, Button::Middle, Button::Back, Button::Forward];
@@ -268,21 +252,18 @@ impl PageInput {
         Ok(self.send("Input.dispatchMouseEvent", event).await?)
     }
 
-    /// Applies a pressed button to the open list. Returns false if the page gets the press, which closes the list.
+    /// Applies a pressed button to the open list at the mouse. Returns false if the page gets the press, which closes any
+    /// list.
     async fn press_at_picker(&mut self, button: Button) -> Result<bool, InputError> {
-        let Some(picker) = self.picker_aside().cloned() else {
-            self.picker = None;
+        let Some(picker) = self.picker().cloned() else {
+            self.seen.picker = None;
             return Ok(false);
         };
-        if !(picker.is_list() && picker.has_choice() && button == Button::Left) {
-            return Err(refusal(&picker));
+        if picker.open.has_choice() && button == Button::Left && self.choose_in_list(&picker.open).await? {
+            self.seen.picker = None;
+            return Ok(true);
         }
-        self.picker = None;
-        match self.choose_in_list(picker.fixed_rows()).await? {
-            Choice::Row => Ok(true),
-            Choice::Outside => Ok(false),
-            Choice::Unclear => Err(refusal(&picker)),
-        }
+        Err(picker.refusal())
     }
 
     /// Clicks `times` times as one multiple click, regardless of how long the page takes for each.
@@ -298,8 +279,8 @@ impl PageInput {
     }
 
     pub(super) async fn wheel(&mut self, right: i32, down: i32) -> Result<(), InputError> {
-        if let Some(picker) = self.picker_aside() {
-            return Err(refusal(picker));
+        if let Some(picker) = self.picker() {
+            return Err(picker.refusal());
         }
         let mut events = Vec::new();
         for (steps, axis) in [(down, "deltaY"), (right, "deltaX")] {
@@ -322,8 +303,12 @@ impl PageInput {
         let shift = self.modifiers & SHIFT != 0;
         let letter = us_keys::with_caps(key, shift).filter(|_| self.caps);
         let (key, shift) = letter.map_or((key, shift), |letter| (letter, false));
+        let definition = us_keys::definition(key, shift);
+        if self.compose(key, definition.as_ref(), down).await? {
+            return Ok(());
+        }
         // A symbol that no US keyboard has does nothing, as on a display.
-        let Some(definition) = us_keys::definition(key, shift) else { return Ok(()) };
+        let Some(definition) = definition else { return Ok(()) };
         if definition.modifier != 0 {
             if down {
                 self.modifiers |= definition.modifier;
@@ -386,25 +371,10 @@ impl PageInput {
 
 /// What ended the wait for an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cut {
+pub(super) enum Cut {
     None,
     Dialog,
     Closed,
-}
-
-/// Returns the open list or picker of a page, and its zoom.
-async fn see(browser: &Browser, page: &Page) -> Result<(Option<OpenPicker>, f64), CdpError> {
-    let mut focused = Focused::find(browser, page).await?;
-    let picker = focused.open_picker(browser).await;
-    focused.leave(browser).await;
-    let metrics = browser.cdp.call(Some(&page.session), "Page.getLayoutMetrics", json!({}), EVENT).await?;
-    let factor = |name: &str| metrics["cssVisualViewport"][name].as_f64().filter(|factor| *factor > 0.0).unwrap_or(1.0);
-    Ok((picker?, factor("zoom") * factor("scale")))
-}
-
-fn refusal(picker: &OpenPicker) -> InputError {
-    let how = if picker.is_list() { "choose with ArrowDown, ArrowUp and Return" } else { "use its keys" };
-    InputError::Picker(format!("{picker} is open and takes no such input without a display: {how}, or close it with Escape"))
 }
 
 pub(super) fn key_event(definition: &Definition, modifiers: u8, down: bool) -> Value {

@@ -7,8 +7,10 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use super::focused::OpenPicker;
 use super::input_error::InputError;
 use super::key_sym::KeySym;
+use super::look::decoded;
 use super::page_input::{PageInput, key_event};
 use super::us_keys;
 use crate::cdp::CdpError;
@@ -17,7 +19,7 @@ use crate::picture::Rgb;
 const UP: KeySym = 0xff52;
 const DOWN: KeySym = 0xff54;
 const RETURN: KeySym = 0xff0d;
-const ESCAPE: KeySym = 0xff1b;
+const HOME: KeySym = 0xff50;
 /// The maximum number of moves of the highlight.
 const MAX_MOVES: usize = 12;
 /// The maximum number of pictures until the list has drawn a move of the highlight, and the pause between them.
@@ -25,22 +27,19 @@ const MAX_PICTURES: usize = 6;
 const PAUSE: Duration = Duration::from_millis(40);
 /// The pixels between two changed ones that belong to one range, because letters have the same colour in both.
 const GAP: usize = 2;
-/// The pixels of a scroll bar, which has no highlight.
-const SCROLL_BAR: usize = 24;
-
-/// What a press of the mouse did while a list was open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Choice {
-    /// It chose the row, or did nothing on a row that cannot be chosen.
-    Row,
-    /// It was outside of the list, which is closed.
-    Outside,
-    /// The row at the mouse is not known. The list is closed without a choice.
-    Unclear,
-}
 
 /// A range of pixels from the top of the picture.
 type Rows = Range<usize>;
+
+/// The row at the mouse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// It is highlighted.
+    Choice,
+    /// It cannot be chosen.
+    Fixed,
+    Unclear,
+}
 
 /// How the highlight moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,62 +50,62 @@ enum Moved {
 }
 
 impl PageInput {
-    /// Chooses the row at the mouse. `fixed` is the number of rows that cannot be chosen.
-    pub(super) async fn choose_in_list(&mut self, fixed: usize) -> Result<Choice, InputError> {
-        let choice = self.choose(fixed).await?;
-        if matches!(choice, Choice::Outside | Choice::Unclear) {
-            self.tap(ESCAPE, 1).await?;
+    /// Chooses the row at the mouse in an open list; a row that cannot be chosen keeps the list open. Returns false if the row
+    /// is not known.
+    pub(super) async fn choose_in_list(&mut self, list: &OpenPicker) -> Result<bool, InputError> {
+        let found = self.highlight_row().await?;
+        match found {
+            Found::Choice => self.tap(RETURN, 1).await?,
+            // The list chooses the highlighted row when it closes, so the highlight returns to where it was.
+            Found::Fixed | Found::Unclear => {
+                if let Some(selected) = list.selected() {
+                    self.tap(HOME, 1).await?;
+                    self.tap(DOWN, selected).await?;
+                }
+            }
         }
-        Ok(choice)
+        Ok(found != Found::Unclear)
     }
 
-    async fn choose(&mut self, fixed: usize) -> Result<Choice, InputError> {
+    /// Moves the highlight to the row at the mouse.
+    async fn highlight_row(&mut self) -> Result<Found, InputError> {
         let (x, y) = (self.at.x as usize, self.at.y as usize);
         let mut before = self.picture().await?;
-        let mut highlight = None;
+        let mut highlight = Moved::No;
         for key in [DOWN, UP] {
             self.tap(key, 1).await?;
             let after = self.picture_after(&before, x).await?;
-            let changed = changed_rows(&before, &after, x);
-            if changed.is_empty() && is_near_change(&before, &after, x) {
-                return Ok(Choice::Unclear);
-            }
+            highlight = first_move(&changed_rows(&before, &after, x), key == DOWN);
             before = after;
-            match first_move(&changed, key == DOWN) {
-                Moved::To(rows) => {
-                    highlight = Some(rows);
-                    break;
-                }
-                Moved::No => {}
-                Moved::Unclear => return Ok(Choice::Unclear),
+            if highlight != Moved::No {
+                break;
             }
         }
-        let Some(mut rows) = highlight else { return Ok(Choice::Outside) };
+        let Moved::To(mut rows) = highlight else { return Ok(Found::Unclear) };
         let mut last = None;
         for _ in 0..MAX_MOVES {
             if rows.contains(&y) {
-                self.tap(RETURN, 1).await?;
-                return Ok(Choice::Row);
+                return Ok(Found::Choice);
             }
             let is_below = y >= rows.end;
             let distance = if is_below { y - rows.end } else { rows.start - y - 1 };
             let steps = distance / rows.len() + 1;
             // The highlight goes back and forth over a row that cannot be chosen.
             if steps == 1 && last == Some((!is_below, 1)) {
-                return Ok(Choice::Row);
+                return Ok(Found::Fixed);
             }
             last = Some((is_below, steps));
             self.tap(if is_below { DOWN } else { UP }, steps).await?;
             let after = self.picture_after(&before, x).await?;
             match next_move(&rows, &changed_rows(&before, &after, x)) {
                 Moved::To(moved) => rows = moved,
-                Moved::No if distance < fixed * rows.len() * 2 => return Ok(Choice::Row),
-                Moved::No => return Ok(Choice::Outside),
-                Moved::Unclear => return Ok(Choice::Unclear),
+                // Only rows that cannot be chosen follow.
+                Moved::No => return Ok(Found::Fixed),
+                Moved::Unclear => return Ok(Found::Unclear),
             }
             before = after;
         }
-        Ok(Choice::Unclear)
+        Ok(Found::Unclear)
     }
 
     /// Presses and releases a key of the list several times.
@@ -122,9 +121,7 @@ impl PageInput {
 
     async fn picture(&self) -> Result<Rgb, CdpError> {
         let page = self.page.as_ref().ok_or(CdpError::Closed)?;
-        let png = self.browser.capture_visible(page).await?;
-        let message = || "the picture is not readable".to_owned();
-        Rgb::decode(&png).ok_or_else(|| CdpError::Refused { method: "Page.captureScreenshot", message: message() })
+        decoded(&self.browser.capture_visible(page).await?)
     }
 
     /// Returns the picture once the column differs from the one before and does not change any more.
@@ -156,12 +153,6 @@ fn changed_rows(before: &Rgb, after: &Rgb, x: usize) -> Vec<Rows> {
         }
     }
     ranges
-}
-
-/// Returns true if the picture changed close to the left of a column: a scroll bar of the list may be there.
-fn is_near_change(before: &Rgb, after: &Rgb, x: usize) -> bool {
-    let near = x.saturating_sub(SCROLL_BAR)..x;
-    before.rows().zip(after.rows()).any(|(before, after)| before.get(near.clone()) != after.get(near.clone()))
 }
 
 /// Returns the highlighted row after the first move, which changed two rows.
