@@ -29,7 +29,7 @@ const PROCESS: u16 = 229;
 pub(super) struct Composer {
     table: Option<BTreeMap<Vec<KeySym>, String>>,
     keys: Vec<KeySym>,
-    /// The pressed keys of the sequence, whose release no page sees.
+    /// The pressed keys of sequences. A page sees the release of dead keys only.
     pressed: Vec<KeySym>,
 }
 
@@ -56,14 +56,17 @@ impl Composer {
         if self.table.is_none() {
             self.table = Some(parse(&std::fs::read_to_string(FILE)?));
         }
+        let before = self.shown();
         self.keys.push(key);
-        let table = self.table.iter().flat_map(|table| table.range(self.keys.clone()..)).next();
-        let composed = match table {
+        let next = self.table.iter().flat_map(|table| table.range(self.keys.clone()..)).next();
+        let composed = match next {
             Some((keys, text)) if *keys == self.keys => Composed::Text(text.clone()),
             Some((keys, _)) if keys.starts_with(&self.keys) && self.keys.len() < MAX_KEYS => {
                 return Ok(Composed::Begun(self.shown()));
             }
-            _ => Composed::Text(String::new()),
+            // There is no such sequence: one of Compose is dropped, while dead keys write their accent.
+            _ if self.keys.contains(&MULTI_KEY) => Composed::Text(String::new()),
+            _ => Composed::Text(before + &us_keys::character(key).map(String::from).unwrap_or_default()),
         };
         self.keys.clear();
         Ok(composed)
@@ -74,10 +77,15 @@ impl Composer {
         self.keys.clear();
     }
 
-    /// Returns what is shown for the keys so far: the characters after the Compose key.
+    /// Returns what is shown for the keys so far: the accents of dead keys, and the characters after the Compose key.
     fn shown(&self) -> String {
-        let shown: String = self.keys.iter().filter_map(|key| us_keys::character(*key)).collect();
-        if shown.is_empty() && self.keys.first() == Some(&MULTI_KEY) { COMPOSE_SIGN.into() } else { shown }
+        if self.keys == [MULTI_KEY] {
+            return COMPOSE_SIGN.into();
+        }
+        // A dead key that is pressed twice writes its accent.
+        let accent = |key: KeySym| self.table.as_ref()?.get([key; 2].as_slice()).cloned();
+        let shown = |key: &KeySym| us_keys::character(*key).map(String::from).or_else(|| accent(*key));
+        self.keys.iter().filter_map(shown).collect()
     }
 }
 
@@ -90,8 +98,12 @@ impl PageInput {
         down: bool,
     ) -> Result<bool, InputError> {
         if !down {
-            let at = self.composer.pressed.iter().position(|pressed| *pressed == key);
-            return Ok(at.map(|at| self.composer.pressed.remove(at)).is_some());
+            let Some(at) = self.composer.pressed.iter().position(|pressed| *pressed == key) else { return Ok(false) };
+            self.composer.pressed.remove(at);
+            if composes(key) && key != MULTI_KEY && !self.at_dialog() {
+                self.send("Input.dispatchKeyEvent", json!({ "type": "keyUp", "key": "Dead" })).await?;
+            }
+            return Ok(true);
         }
         if self.modifiers & (ALT | CONTROL | META) != 0 {
             return Ok(false);
@@ -188,12 +200,14 @@ mod tests {
     fn dead_keys_and_compose_write_what_x11_says() {
         let text = |text: &str| Composed::Text(text.to_owned());
         let begun = |text: &str| Composed::Begun(text.to_owned());
-        assert_eq!(pressed(&[0xfe51, 'e'.into()]), [begun(""), text("é")]);
-        assert_eq!(pressed(&[0xfe51, 'E'.into(), 'e'.into()]), [begun(""), text("É"), Composed::No]);
-        assert_eq!(pressed(&[0xfe57, ' '.into()]), [begun(""), text("\"")]);
+        assert_eq!(pressed(&[0xfe51, 'e'.into()]), [begun("´"), text("é")]);
+        assert_eq!(pressed(&[0xfe51, 'E'.into(), 'e'.into()]), [begun("´"), text("É"), Composed::No]);
+        assert_eq!(pressed(&[0xfe57, ' '.into()]), [begun("¨"), text("\"")]);
         assert_eq!(pressed(&[0xff20, 'o'.into(), 'e'.into()]), [begun("·"), begun("o"), text("œ")]);
         assert_eq!(pressed(&[0xff20, 0xffe1, 'O'.into(), 'E'.into()])[3], text("Œ"));
-        assert_eq!(pressed(&[0xfe53, 0x0100_03b1]), [begun(""), text("ᾶ")], "a Greek letter by its code point");
-        assert_eq!(pressed(&[0xff20, 'q'.into(), 'z'.into()])[1], text(""), "no such sequence");
+        assert_eq!(pressed(&[0xfe53, 0x0100_03b1]), [begun("~"), text("ᾶ")], "a Greek letter by its code point");
+        assert_eq!(pressed(&[0xff20, 'q'.into(), 'z'.into()])[1..], [text(""), Composed::No], "no such sequence");
+        assert_eq!(pressed(&[0xfe51, 'x'.into()])[1], text("´x"));
+        assert_eq!(pressed(&[0xfe51, 0xff51])[1], text("´"));
     }
 }

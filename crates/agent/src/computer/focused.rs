@@ -72,6 +72,11 @@ impl OpenPicker {
         self.is_list() && self.choices > 1
     }
 
+    /// Returns true if no option that can be chosen follows the selected one.
+    pub(super) fn is_last_selected(&self) -> bool {
+        self.selected().is_some_and(|before| before + 1 == self.choices)
+    }
+
     /// Returns the number of options that can be chosen before the selected one; `None` if that cannot be chosen.
     pub(super) fn selected(&self) -> Option<usize> {
         usize::try_from(self.before).ok()

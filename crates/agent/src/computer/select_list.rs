@@ -53,7 +53,7 @@ impl PageInput {
     /// Chooses the row at the mouse in an open list; a row that cannot be chosen keeps the list open. Returns false if the row
     /// is not known.
     pub(super) async fn choose_in_list(&mut self, list: &OpenPicker) -> Result<bool, InputError> {
-        let found = self.highlight_row().await?;
+        let found = self.highlight_row(list.is_last_selected()).await?;
         match found {
             Found::Choice => self.tap(RETURN, 1).await?,
             // The list chooses the highlighted row when it closes, so the highlight returns to where it was.
@@ -67,21 +67,16 @@ impl PageInput {
         Ok(found != Found::Unclear)
     }
 
-    /// Moves the highlight to the row at the mouse.
-    async fn highlight_row(&mut self) -> Result<Found, InputError> {
+    /// Moves the highlight to the row at the mouse. `is_at_end` is true if it cannot move down.
+    async fn highlight_row(&mut self, is_at_end: bool) -> Result<Found, InputError> {
         let (x, y) = (self.at.x as usize, self.at.y as usize);
         let mut before = self.picture().await?;
-        let mut highlight = Moved::No;
-        for key in [DOWN, UP] {
-            self.tap(key, 1).await?;
-            let after = self.picture_after(&before, x).await?;
-            highlight = first_move(&changed_rows(&before, &after, x), key == DOWN);
-            before = after;
-            if highlight != Moved::No {
-                break;
-            }
-        }
-        let Moved::To(mut rows) = highlight else { return Ok(Found::Unclear) };
+        self.tap(if is_at_end { UP } else { DOWN }, 1).await?;
+        let after = self.picture_after(&before, x).await?;
+        let Moved::To(mut rows) = first_move(&changed_rows(&before, &after, x), !is_at_end) else {
+            return Ok(Found::Unclear);
+        };
+        before = after;
         let mut last = None;
         for _ in 0..MAX_MOVES {
             if rows.contains(&y) {
