@@ -79,9 +79,8 @@ impl Browser {
     async fn screenshot(&self, page: &Page, params: Value) -> Result<Vec<u8>, CdpError> {
         const METHOD: &str = "Page.captureScreenshot";
         let encoded = self.cdp.call(Some(&page.session), METHOD, params, SCREENSHOT_TIMEOUT).await?;
-        base64::engine::general_purpose::STANDARD.decode(text(&encoded["data"])).map_err(|e| CdpError::Refused {
-            method: METHOD,
-            message: format!("the picture is not readable: {e}"),
-        })
+        base64::engine::general_purpose::STANDARD
+            .decode(text(&encoded["data"]))
+            .map_err(|e| CdpError::Refused { method: METHOD, message: format!("the picture is not readable: {e}") })
     }
 }

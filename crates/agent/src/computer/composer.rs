@@ -11,7 +11,7 @@ use xkeysym::Keysym;
 
 use super::input_error::InputError;
 use super::key_sym::{KeySym, MULTI_KEY, composes};
-use super::page_input::PageInput;
+use super::page_input::{KEY_EVENT, PageInput};
 use super::us_keys::{self, ALT, CONTROL, Definition, META};
 
 /// The file of the sequences.
@@ -101,7 +101,7 @@ impl PageInput {
             let Some(at) = self.composer.pressed.iter().position(|pressed| *pressed == key) else { return Ok(false) };
             self.composer.pressed.remove(at);
             if composes(key) && key != MULTI_KEY && !self.at_dialog() {
-                self.send("Input.dispatchKeyEvent", json!({ "type": "keyUp", "key": "Dead" })).await?;
+                self.send(KEY_EVENT, json!({ "type": "keyUp", "key": "Dead" })).await?;
             }
             return Ok(true);
         }
@@ -126,7 +126,7 @@ impl PageInput {
         }
         let code = definition.map_or("", |definition| &definition.code);
         let event = json!({ "type": "rawKeyDown", "key": "Process", "code": code, "windowsVirtualKeyCode": PROCESS });
-        self.send("Input.dispatchKeyEvent", event).await?;
+        self.send(KEY_EVENT, event).await?;
         if is_done && !text.is_empty() {
             self.send("Input.insertText", json!({ "text": text })).await?;
         } else {

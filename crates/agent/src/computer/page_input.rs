@@ -16,6 +16,7 @@ use crate::browser::{Browser, Page};
 use crate::cdp::CdpError;
 use casement_agent_protocol::computer::{Button, Point};
 
+pub(super) const KEY_EVENT: &str = "Input.dispatchKeyEvent";
 /// The timeout of one event.
 pub(super) const EVENT: Duration = Duration::from_secs(10);
 /// The maximum time between two clicks of a double click at one point.
@@ -323,22 +324,30 @@ impl PageInput {
         if down && let Some(what) = browser_keys::not_drawn(self.modifiers, &definition.code) {
             return self.key_for_page_only(event, what).await;
         }
-        if down {
-            // With the native code, the browser acts on a key that the page does not prevent, such as F5.
-            event["nativeVirtualKeyCode"] = Value::from(definition.number);
+        if !down {
+            return Ok(self.send(KEY_EVENT, event).await?);
         }
-        Ok(self.send("Input.dispatchKeyEvent", event).await?)
+        // With the native code, the browser acts on a key that the page does not prevent, such as F5.
+        event["nativeVirtualKeyCode"] = Value::from(definition.number);
+        if definition.key != "Enter" || event["type"] != "keyDown" {
+            return Ok(self.send(KEY_EVENT, event).await?);
+        }
+        // The suggestions of a field take the key only without its character, as a keyboard sends it.
+        let mut character = event.clone();
+        event["type"] = Value::from("rawKeyDown");
+        character["type"] = Value::from("char");
+        self.send(KEY_EVENT, event).await?;
+        Ok(self.send(KEY_EVENT, character).await?)
     }
 
     /// Sends a pressed key that the browser does not see; an error if the page does not handle it. `what` is where the key
     /// would lead.
     async fn key_for_page_only(&mut self, event: Value, what: &str) -> Result<(), InputError> {
-        const METHOD: &str = "Input.dispatchKeyEvent";
-        let Some(page) = self.page.clone() else { return Ok(self.send(METHOD, event).await?) };
+        let Some(page) = self.page.clone() else { return Ok(self.send(KEY_EVENT, event).await?) };
         let browser = Arc::clone(&self.browser);
         let mut focused = Focused::find(&browser, &page).await?;
         let sent = match focused.listen(&browser).await {
-            Ok(()) => self.send(METHOD, event).await,
+            Ok(()) => self.send(KEY_EVENT, event).await,
             Err(error) => Err(error),
         };
         let is_handled = sent.is_ok() && (self.has_closed || self.at_dialog() || focused.has_prevented(&browser).await);
@@ -365,7 +374,7 @@ impl PageInput {
             events.push(key_event(&definition, modifiers, true));
             events.push(key_event(&definition, modifiers, false));
         }
-        self.send_all("Input.dispatchKeyEvent", events).await
+        self.send_all(KEY_EVENT, events).await
     }
 }
 

@@ -11,7 +11,7 @@ use super::focused::OpenPicker;
 use super::input_error::InputError;
 use super::key_sym::KeySym;
 use super::look::decoded;
-use super::page_input::{PageInput, key_event};
+use super::page_input::{KEY_EVENT, PageInput, key_event};
 use super::us_keys;
 use crate::cdp::CdpError;
 use crate::picture::Rgb;
@@ -109,7 +109,7 @@ impl PageInput {
         // The list handles the key itself; a character would arrive at the page.
         definition.text = None;
         for down in [true, false].repeat(times) {
-            self.send("Input.dispatchKeyEvent", key_event(&definition, 0, down)).await?;
+            self.send(KEY_EVENT, key_event(&definition, 0, down)).await?;
         }
         Ok(())
     }
@@ -167,9 +167,8 @@ fn first_move(changed: &[Rows], is_down: bool) -> Moved {
 
 /// Returns the highlighted row after a further move away from `rows`.
 fn next_move(rows: &Rows, changed: &[Rows]) -> Moved {
-    let sides = changed.iter().flat_map(|range| {
-        [range.start..range.end.min(rows.start), range.start.max(rows.end)..range.end]
-    });
+    let sides =
+        changed.iter().flat_map(|range| [range.start..range.end.min(rows.start), range.start.max(rows.end)..range.end]);
     let others: Vec<Rows> = sides.filter(|range| range.end > range.start + GAP).collect();
     match others.as_slice() {
         [] if changed.is_empty() => Moved::No,

@@ -142,8 +142,7 @@ pub(super) fn is_shifted(key: KeySym) -> bool {
 /// for other keys.
 pub(super) fn with_caps(key: KeySym, shift: bool) -> Option<KeySym> {
     let letter = character(key).filter(|c| c.is_alphabetic())?;
-    let mut changed: Vec<char> =
-        if shift { letter.to_lowercase().collect() } else { letter.to_uppercase().collect() };
+    let mut changed: Vec<char> = if shift { letter.to_lowercase().collect() } else { letter.to_uppercase().collect() };
     // Some letters have no single capital one.
     let point = u32::from(changed.pop().filter(|_| changed.is_empty())?);
     Some(if point < 0x100 { point } else { 0x0100_0000 | point })

@@ -1,11 +1,14 @@
 //! What the keyboard and the mouse reach in a session without a display, beside the page itself.
 
+use std::time::Instant;
+
 use casement_agent_protocol::client::ClientError;
 use casement_agent_protocol::computer::{Action, Button, ClickKind, Perform};
 use casement_agent_protocol::{ErrorCode, Region};
 use serde_json::json;
 
 use crate::computer::{CTRL, ESCAPE, LONG, RETURN, SHIFT, Stage, click};
+use crate::sandbox::TEST_TIMEOUT;
 
 const ALT: u32 = 0xffe9;
 const F5: u32 = 0xffc2;
@@ -18,6 +21,7 @@ const LISTS: &str = r#"
         <select id=list style="position:absolute;left:50px;top:50px;width:200px">
             <option>one<optgroup label=group><option>two<option disabled>three<option>four</optgroup><option>five</select>
         <input id=day type=date style="position:absolute;left:300px;top:50px;width:150px">
+        <input id=field list=fruits style="position:absolute;left:300px;top:150px"><datalist id=fruits><option>apple</datalist>
         <iframe id=frame style="position:absolute;left:500px;top:50px;border:0"
             srcdoc="<body style='margin:0'><select id=inner style='width:100px'><option>a<option>b"></iframe>`;
     window.log = [];
@@ -56,7 +60,8 @@ async fn keys_of_the_browser_act_without_a_display_unless_the_page_prevents_them
         assert_eq!(stage.cdp.evaluate(&page, "typeof old").await, json!("number"));
         stage.cdp.evaluate(&page, "location.href = '/empty?2'").await;
         stage.cdp.until(&page, "location.search + document.readyState", &json!("?2complete")).await;
-        for (keys, what) in [(&[CTRL, u32::from('l')] as &[u32], "the address bar"), (&[0xffc9], "the developer tools")] {
+        for (keys, what) in [(&[CTRL, u32::from('l')] as &[u32], "the address bar"), (&[0xffc9], "the developer tools")]
+        {
             let (code, message) = refusal(&stage, chord(keys)).await;
             assert!(code == ErrorCode::NotSupported && message.contains(what), "{message}");
         }
@@ -156,5 +161,16 @@ async fn a_click_in_an_open_list_chooses_there_and_a_picker_refuses_it_by_name()
         stage.press(&[DOWN]).await;
         stage.press(&[RETURN]).await;
         stage.cdp.until(&page, "day.value !== '' && !day.matches(':open')", &json!(true)).await;
+        // The suggestions of a field are not drawn, and take keys too.
+        stage.click(350, 160).await;
+        stage.press(&[u32::from('a')]).await;
+        stage.cdp.until(&page, "field.value", &json!("a")).await;
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        // Chromium ignores the key for some time after the suggestions have appeared.
+        while stage.cdp.evaluate(&page, "field.value").await != json!("apple") {
+            assert!(Instant::now() < deadline, "no suggestion is taken");
+            stage.press(&[DOWN]).await;
+            stage.press(&[RETURN]).await;
+        }
     }
 }
