@@ -32,7 +32,7 @@ use self::stream::{AgentStream, connect};
 use self::upload::{STALL_TIMEOUT, TrackedContent, upload_timed_out};
 use crate::extension::{RESTART, RestartRequest};
 use crate::{
-    ARGUMENTS_HEADER, Channel, DEFAULT_HANDOUT_MS, ErrorBody, Event, Handout, MAX_IMAGE_BYTES, MAX_JSON_BYTES,
+    ARGUMENTS_HEADER, Channel, DEFAULT_HANDOUT_MS, ErrorBody, Handout, MAX_IMAGE_BYTES, MAX_JSON_BYTES,
     PROTOCOL_VERSION, READY_WAIT_SECONDS, Region, ScreenshotRequest, Status, VERSION_HEADER, Viewport,
 };
 
