@@ -8,6 +8,7 @@ use tokio::net::UnixListener;
 use tokio::time::sleep;
 
 use super::*;
+use crate::Event;
 
 const BRIEF: Duration = Duration::from_millis(100);
 const LONG: Duration = Duration::from_secs(60);
