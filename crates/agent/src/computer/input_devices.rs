@@ -13,7 +13,7 @@ use super::us_keys;
 #[derive(Debug)]
 pub(super) enum InputDevices {
     Display(DisplayInput),
-    Page(PageInput),
+    Page(Box<PageInput>),
 }
 
 type Done = Result<(), InputError>;
@@ -22,7 +22,7 @@ impl InputDevices {
     pub(super) fn of(running: &RunningBrowser) -> Self {
         match &running.display {
             Some(display) => Self::Display(DisplayInput::new(display.x11())),
-            None => Self::Page(PageInput::new(running.browser.clone())),
+            None => Self::Page(Box::new(PageInput::new(running.browser.clone()))),
         }
     }
 

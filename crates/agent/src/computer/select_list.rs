@@ -181,17 +181,27 @@ fn next_move(rows: &Rows, changed: &[Rows]) -> Moved {
 mod tests {
     use super::*;
 
+    fn first(changed: &[(usize, usize)], is_down: bool) -> Moved {
+        let changed: Vec<Rows> = changed.iter().map(|(start, end)| *start..*end).collect();
+        first_move(&changed, is_down)
+    }
+
+    fn next(changed: &[(usize, usize)]) -> Moved {
+        let changed: Vec<Rows> = changed.iter().map(|(start, end)| *start..*end).collect();
+        next_move(&(30..50), &changed)
+    }
+
     #[test]
     fn the_highlight_is_found_in_what_a_move_changed() {
-        assert_eq!(first_move(&[10..50], true), Moved::To(30..50));
-        assert_eq!(first_move(&[10..50], false), Moved::To(10..30));
-        assert_eq!(first_move(&[10..30, 50..70], true), Moved::To(50..70));
-        assert_eq!(first_move(&[], true), Moved::No);
-        assert_eq!(first_move(&[1..5, 6..9, 20..30], true), Moved::Unclear);
-        assert_eq!(next_move(&(30..50), &[30..70]), Moved::To(50..70));
-        assert_eq!(next_move(&(30..50), &[10..50]), Moved::To(10..30));
-        assert_eq!(next_move(&(30..50), &[30..50, 90..110]), Moved::To(90..110));
-        assert_eq!(next_move(&(30..50), &[]), Moved::No);
-        assert_eq!(next_move(&(30..50), &[10..20, 30..50, 90..110]), Moved::Unclear);
+        assert_eq!(first(&[(10, 50)], true), Moved::To(30..50));
+        assert_eq!(first(&[(10, 50)], false), Moved::To(10..30));
+        assert_eq!(first(&[(10, 30), (50, 70)], true), Moved::To(50..70));
+        assert_eq!(first(&[], true), Moved::No);
+        assert_eq!(first(&[(1, 5), (6, 9), (20, 30)], true), Moved::Unclear);
+        assert_eq!(next(&[(30, 70)]), Moved::To(50..70));
+        assert_eq!(next(&[(10, 50)]), Moved::To(10..30));
+        assert_eq!(next(&[(30, 50), (90, 110)]), Moved::To(90..110));
+        assert_eq!(next(&[]), Moved::No);
+        assert_eq!(next(&[(10, 20), (30, 50), (90, 110)]), Moved::Unclear);
     }
 }
