@@ -21,7 +21,7 @@ pub(crate) fn of_display(x11: &X11, region: Region) -> Result<Vec<u8>, DisplayEr
 }
 
 /// Pixels of red, green and blue, row by row from the top.
-struct Rgb {
+pub(crate) struct Rgb {
     pixels: Vec<u8>,
     width: u32,
     height: u32,
@@ -30,6 +30,43 @@ struct Rgb {
 impl Rgb {
     fn new(width: u32, height: u32) -> Self {
         Self { pixels: Vec::with_capacity(width as usize * height as usize * 3), width, height }
+    }
+
+    /// Decodes a PNG; `None` if it is none, or one without colours.
+    pub(crate) fn decode(png: &[u8]) -> Option<Self> {
+        let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().ok()?;
+        let mut pixels = vec![0; reader.output_buffer_size()?];
+        let info = reader.next_frame(&mut pixels).ok()?;
+        let (samples, has_8_bits) = (info.color_type.samples(), info.bit_depth == png::BitDepth::Eight);
+        if !has_8_bits || samples < 3 {
+            return None;
+        }
+        let mut picture = Self::new(info.width, info.height);
+        picture.pixels.extend(pixels.chunks_exact(samples).flat_map(|pixel| pixel.iter().take(3)));
+        Some(picture)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_rows(width: u32, rows: Vec<Vec<[u8; 3]>>) -> Self {
+        let height = u32::try_from(rows.len()).unwrap();
+        Self { pixels: rows.concat().concat(), width, height }
+    }
+
+    /// Returns the rows of the picture.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &[[u8; 3]]> {
+        let (pixels, _) = self.pixels.as_chunks::<3>();
+        pixels.chunks_exact((self.width as usize).max(1))
+    }
+
+    /// Returns a part of the picture; `None` if it reaches beyond the picture.
+    fn part(&self, region: Region) -> Option<Self> {
+        let (left, top) = (region.x as usize, region.y as usize);
+        let right = left + region.width as usize;
+        let mut part = Self::new(region.width, region.height);
+        for row in self.rows().skip(top).take(region.height as usize) {
+            part.pixels.extend_from_slice(row.get(left..right)?.as_flattened());
+        }
+        Some(part)
     }
 
     /// Adds a row of blue, green, red and one unused byte, as a display of depth 24 stores them.
@@ -88,16 +125,7 @@ impl Rgb {
 
 /// Halves the sides of a PNG until it has at most `max_bytes`; `None` if it is no PNG.
 pub(crate) fn scaled_to(png: &[u8], max_bytes: usize) -> Option<Vec<u8>> {
-    let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().ok()?;
-    let mut pixels = vec![0; reader.output_buffer_size()?];
-    let info = reader.next_frame(&mut pixels).ok()?;
-    let (samples, has_8_bits) = (info.color_type.samples(), info.bit_depth == png::BitDepth::Eight);
-    if !has_8_bits || samples < 3 {
-        return None;
-    }
-    let mut picture = Rgb::new(info.width, info.height);
-    picture.pixels.extend(pixels.chunks_exact(samples).flat_map(|pixel| pixel.iter().take(3)));
-    drop(pixels);
+    let mut picture = Rgb::decode(png)?;
     loop {
         let encoded = picture.encode().ok()?;
         if encoded.len() <= max_bytes {
@@ -105,6 +133,11 @@ pub(crate) fn scaled_to(png: &[u8], max_bytes: usize) -> Option<Vec<u8>> {
         }
         picture = picture.halved()?;
     }
+}
+
+/// Returns a part of a PNG; `None` if it is none or too small.
+pub(crate) fn cropped(png: &[u8], region: Region) -> Option<Vec<u8>> {
+    Rgb::decode(png)?.part(region)?.encode().ok()
 }
 
 /// Returns the width and height of a PNG; `None` for other bytes.

@@ -14,6 +14,8 @@ mod computer;
 mod computer_clipboard;
 #[path = "all/computer_display.rs"]
 mod computer_display;
+#[path = "all/computer_headless.rs"]
+mod computer_headless;
 #[path = "all/curl.rs"]
 mod curl;
 #[path = "all/dialogs.rs"]

@@ -74,7 +74,7 @@ impl Dialogs {
         let changed = match notice.method.as_str() {
             "Page.javascriptDialogOpening" => self.set(notice, Some(&notice.params)),
             "Page.javascriptDialogClosed" => self.set(notice, None),
-            "Target.detachedFromTarget" => self.remove_session(text(&notice.params["sessionId"])),
+            "Target.detachedFromTarget" => self.lock().remove(text(&notice.params["sessionId"])).is_some(),
             "Target.targetCrashed" => add_target(&self.crashed, &notice.params["targetId"]),
             "Inspector.targetReloadedAfterCrash" => {
                 let sessions = self.lock();
@@ -114,8 +114,8 @@ impl Dialogs {
         true
     }
 
-    pub(super) fn remove_session(&self, session: &str) -> bool {
-        self.lock().remove(session).is_some_and(|state| state.open.is_some())
+    pub(super) fn remove_session(&self, session: &str) {
+        self.lock().remove(session);
     }
 
     /// Returns the dialog of a page and the session that can answer it.
@@ -191,6 +191,20 @@ impl Browser {
             }
             if changes.changed().await.is_err() {
                 return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Waits until a tracked page closes; forever for a page that is not tracked.
+    pub(crate) async fn closes(&self, page: &Page) {
+        let mut changes = self.dialogs.changes.subscribe();
+        let is_tracked = || self.dialogs.lock().contains_key(&page.session);
+        if !is_tracked() {
+            return std::future::pending().await;
+        }
+        while is_tracked() {
+            if changes.changed().await.is_err() {
+                return;
             }
         }
     }

@@ -135,6 +135,9 @@ impl DisplayInput {
     pub(super) async fn key(&self, key: KeySym, down: bool) -> Result<(), DisplayError> {
         self.with(move |x11, keyboard| {
             let stroke = keyboard.keystroke(x11, key)?;
+            if down {
+                keyboard::lock_numbers(x11, key)?;
+            }
             keyboard::send(x11, stroke.code, down)
         })
         .await
@@ -147,6 +150,7 @@ impl DisplayInput {
                 return keyboard::send(x11, code, false);
             }
             let (code, again) = keyboard.take_hold(x11, key)?;
+            keyboard::lock_numbers(x11, key)?;
             if again {
                 // A repeated key is released and pressed at the same moment, by which programs recognize a repetition.
                 keyboard::send(x11, code, false)?;

@@ -1,46 +1,19 @@
 //! The mouse and keyboard of a session, on its display or in its pages.
 
 use crate::browser_handle::RunningBrowser;
-use crate::cdp::CdpError;
-use crate::display::DisplayError;
-use crate::reply::Refusal;
-use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::computer::{Button, Point};
 
 use super::display_input::DisplayInput;
+use super::input_error::InputError;
 use super::key_sym::KeySym;
 use super::page_input::PageInput;
 use super::us_keys;
-
-/// The reason why an input action failed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum InputError {
-    #[error("the page takes no input: {0}")]
-    Page(#[from] CdpError),
-    #[error(transparent)]
-    Display(#[from] DisplayError),
-    /// The caller has disconnected.
-    #[error("the caller is gone")]
-    Cancelled,
-}
-
-impl From<InputError> for Refusal {
-    fn from(error: InputError) -> Self {
-        let code = match &error {
-            InputError::Page(CdpError::Refused { .. }) | InputError::Cancelled => ErrorCode::Failed,
-            InputError::Page(CdpError::Blocked(_)) => ErrorCode::InvalidState,
-            InputError::Page(_) | InputError::Display(DisplayError::Hung(_)) => ErrorCode::BrowserHung,
-            InputError::Display(_) => ErrorCode::Internal,
-        };
-        Self::new(code, error)
-    }
-}
 
 /// The mouse and the keyboard of a session.
 #[derive(Debug)]
 pub(super) enum InputDevices {
     Display(DisplayInput),
-    Page(PageInput),
+    Page(Box<PageInput>),
 }
 
 type Done = Result<(), InputError>;
@@ -49,7 +22,7 @@ impl InputDevices {
     pub(super) fn of(running: &RunningBrowser) -> Self {
         match &running.display {
             Some(display) => Self::Display(DisplayInput::new(display.x11())),
-            None => Self::Page(PageInput::new(running.browser.clone())),
+            None => Self::Page(Box::new(PageInput::new(running.browser.clone()))),
         }
     }
 
@@ -76,6 +49,14 @@ impl InputDevices {
         }
     }
 
+    /// Prepares an action of the mouse: a list or a picker may be open.
+    pub(super) async fn begin_mouse(&mut self) -> Done {
+        match self {
+            Self::Display(_) => Ok(()),
+            Self::Page(devices) => devices.look().await,
+        }
+    }
+
     /// Completes an action: waits until all its events were accepted.
     pub(super) async fn end(&mut self) -> Done {
         match self {
@@ -95,28 +76,28 @@ impl InputDevices {
     pub(super) async fn button(&mut self, button: Button, down: bool) -> Done {
         match self {
             Self::Display(devices) => Ok(devices.button(button, down).await?),
-            Self::Page(devices) => Ok(devices.button(button, down).await?),
+            Self::Page(devices) => devices.button(button, down).await,
         }
     }
 
     pub(super) async fn click(&mut self, button: Button, times: u32) -> Done {
         match self {
             Self::Display(devices) => Ok(devices.click(button, times).await?),
-            Self::Page(devices) => Ok(devices.click(button, times).await?),
+            Self::Page(devices) => devices.click(button, times).await,
         }
     }
 
     pub(super) async fn wheel(&mut self, right: i32, down: i32) -> Done {
         match self {
             Self::Display(devices) => Ok(devices.wheel(right, down).await?),
-            Self::Page(devices) => Ok(devices.wheel(right, down).await?),
+            Self::Page(devices) => devices.wheel(right, down).await,
         }
     }
 
     pub(super) async fn key(&mut self, key: KeySym, down: bool) -> Done {
         match self {
             Self::Display(devices) => Ok(devices.key(key, down).await?),
-            Self::Page(devices) => Ok(devices.key(key, down).await?),
+            Self::Page(devices) => devices.key(key, down).await,
         }
     }
 
@@ -124,7 +105,7 @@ impl InputDevices {
     pub(super) async fn hold(&mut self, key: KeySym, down: bool) -> Done {
         match self {
             Self::Display(devices) => Ok(devices.hold(key, down).await?),
-            Self::Page(devices) => Ok(devices.key(key, down).await?),
+            Self::Page(devices) => devices.key(key, down).await,
         }
     }
 

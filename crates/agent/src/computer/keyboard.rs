@@ -6,11 +6,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use x11rb::protocol::xproto::{ConnectionExt as _, KeyButMask};
+use x11rb::protocol::xkb::{ConnectionExt as _, Group, ID};
+use x11rb::protocol::xproto::{ConnectionExt as _, KeyButMask, ModMask};
 use x11rb::protocol::xtest::ConnectionExt as _;
 
 use super::announce::announce;
-use super::key_sym::{CAPS_LOCK, KeySym, SHIFT_KEYS, is_command};
+use super::key_sym::{CAPS_LOCK, KeySym, SHIFT_KEYS, is_command, number_lock};
 use super::signs::settle;
 use crate::display::DisplayError;
 use crate::x11::X11;
@@ -78,6 +79,12 @@ impl Keyboard {
         let on = |column: usize| self.keys.iter().position(|symbols| symbols[column] == key);
         let keystroke =
             |at: usize, shift| Some(Keystroke { code: u8::try_from(at).ok()?.checked_add(self.first)?, shift });
+        // With Num Lock, a key of the keypad writes its second symbol without Shift.
+        if number_lock(key) == Some(true)
+            && let Some(at) = on(1)
+        {
+            return keystroke(at, false);
+        }
         let found =
             on(group).and_then(|at| keystroke(at, false)).or_else(|| on(group + 1).and_then(|at| keystroke(at, true)));
         // A key without symbols in the second group has those of the first.
@@ -240,6 +247,17 @@ pub(super) fn send(x11: &X11, code: u8, down: bool) -> Result<(), DisplayError> 
     x11.connection.xtest_fake_input(kind, code, 0, x11.root, 0, 0, 0).map_err(DisplayError::x).map(drop)
 }
 
+/// Turns Num Lock on or off, as the symbol of a key of the keypad needs it. No page sees a key.
+pub(super) fn lock_numbers(x11: &X11, key: KeySym) -> Result<(), DisplayError> {
+    let Some(is_on) = number_lock(key) else { return Ok(()) };
+    let connection = &x11.connection;
+    connection.xkb_use_extension(1, 0).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
+    let (keyboard, none) = (ID::USE_CORE_KBD.into(), ModMask::default());
+    let locks = if is_on { ModMask::M2 } else { none };
+    let sent = connection.xkb_latch_lock_state(keyboard, ModMask::M2, locks, false, Group::M1, none, false, 0);
+    sent.map_err(DisplayError::x)?.check().map_err(DisplayError::x)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,6 +269,8 @@ mod tests {
         assert_eq!(keyboard.find(0x61), Some(Keystroke { code: 8, shift: false }));
         assert_eq!(keyboard.find(0x41), Some(Keystroke { code: 8, shift: true }));
         assert_eq!(keyboard.find(0x0100_0430), None);
+        keyboard.keys.push([0xff9d, 0xffb5, 0, 0]);
+        assert_eq!(keyboard.find(0xffb5), Some(Keystroke { code: 10, shift: false }), "a digit of the keypad");
         keyboard.group = 1;
         assert_eq!(keyboard.find(0x0100_0410), Some(Keystroke { code: 8, shift: true }));
         assert_eq!(keyboard.find(0xff0d), Some(Keystroke { code: 9, shift: false }));

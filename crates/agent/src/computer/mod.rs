@@ -4,14 +4,20 @@
 //! and buttons that it holds before the next one begins.
 
 mod announce;
+mod browser_keys;
 mod clipboard;
+mod composer;
 mod display_input;
+mod focused;
 mod input_devices;
+mod input_error;
 mod key_sym;
 mod keyboard;
+mod look;
 mod page_input;
 mod path;
 mod perform;
+mod select_list;
 mod signs;
 mod us_keys;
 
@@ -31,7 +37,8 @@ use casement_agent_protocol::ErrorCode;
 use casement_agent_protocol::computer::{Action, MAX_CLIPBOARD_BYTES, Perform};
 
 use clipboard::{Clipboard, ClipboardError};
-use input_devices::{InputDevices, InputError};
+use input_devices::InputDevices;
+use input_error::InputError;
 use perform::{Performer, release_all};
 
 /// The maximum number of callers: those that wait, and the one whose turn it is.

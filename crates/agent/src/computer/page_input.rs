@@ -5,14 +5,20 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::key_sym::KeySym;
+use super::browser_keys;
+use super::composer::Composer;
+use super::focused::Focused;
+use super::input_error::InputError;
+use super::key_sym::{CAPS_LOCK, KeySym};
+use super::look::{DrawnPicker, Seen};
 use super::us_keys::{self, ALT, CONTROL, Definition, META, SHIFT};
 use crate::browser::{Browser, Page};
 use crate::cdp::CdpError;
 use casement_agent_protocol::computer::{Button, Point};
 
+pub(super) const KEY_EVENT: &str = "Input.dispatchKeyEvent";
 /// The timeout of one event.
-const EVENT: Duration = Duration::from_secs(10);
+pub(super) const EVENT: Duration = Duration::from_secs(10);
 /// The maximum time between two clicks of a double click at one point.
 const DOUBLE: Duration = Duration::from_millis(500);
 /// The pixels that one step of the wheel scrolls: as many as on a display.
@@ -26,22 +32,43 @@ const WINDOW: usize = 64;
 /// the mouse.
 #[derive(Debug)]
 pub(super) struct PageInput {
-    browser: Arc<Browser>,
-    page: Option<Page>,
-    at: Point,
+    pub(super) browser: Arc<Browser>,
+    pub(super) page: Option<Page>,
+    /// True if the page closed during the action, so that its further events have nobody to receive them.
+    has_closed: bool,
+    pub(super) at: Point,
+    /// What the mouse met in the page when the action began.
+    pub(super) seen: Seen,
+    /// True if the open list took the press of the button whose release follows.
+    list_took_press: bool,
     /// The bits of the pressed buttons.
     buttons: u8,
     /// The bits of the pressed modifiers.
-    modifiers: u8,
+    pub(super) modifiers: u8,
+    /// True if Caps Lock is on.
+    caps: bool,
+    pub(super) composer: Composer,
     /// The text that was typed while a dialog was open.
-    typed: String,
+    pub(super) typed: String,
     last_click: Option<(Instant, Button, Point, u32)>,
 }
 
 impl PageInput {
     pub(super) fn new(browser: Arc<Browser>) -> Self {
-        let at = Point { x: 0, y: 0 };
-        Self { browser, page: None, at, buttons: 0, modifiers: 0, typed: String::new(), last_click: None }
+        Self {
+            browser,
+            page: None,
+            has_closed: false,
+            at: Point { x: 0, y: 0 },
+            seen: Seen::default(),
+            list_took_press: false,
+            buttons: 0,
+            modifiers: 0,
+            caps: false,
+            composer: Composer::default(),
+            typed: String::new(),
+            last_click: None,
+        }
     }
 
     pub(super) const fn mouse(&self) -> Point {
@@ -60,6 +87,7 @@ impl PageInput {
         if self.page.as_ref().is_some_and(|page| self.buttons != 0 || self.browser.has_dialog(page)) {
             return Ok(());
         }
+        self.has_closed = false;
         let front = self.browser.front_target().await?;
         if let Some(crash) = self.browser.crash_of(&front) {
             return Err(crash);
@@ -76,28 +104,34 @@ impl PageInput {
             self.browser.track_dialogs(&page).await?;
         }
         self.typed.clear();
+        self.composer.cancel();
         self.page = Some(page);
         Ok(())
     }
 
-    async fn send(&mut self, method: &'static str, params: Value) -> Result<(), CdpError> {
+    pub(super) async fn send(&mut self, method: &'static str, params: Value) -> Result<(), CdpError> {
+        if self.has_closed {
+            return Ok(());
+        }
         let page = self.page.as_ref().ok_or(CdpError::Closed)?;
         if self.browser.has_dialog(page) {
             return Ok(());
         }
-        // An event that opens a dialog has taken effect, but is acknowledged only when the dialog is closed.
+        // An event that opens a dialog or closes the page has taken effect, but is not acknowledged.
         let sent = tokio::select! {
-            sent = self.browser.cdp.call(Some(&page.session), method, params, EVENT) => sent.map(drop),
-            interrupted = self.interruption(&page.target) => interrupted,
+            sent = self.browser.cdp.call(Some(&page.session), method, params, EVENT) => sent.map(|_| Cut::None),
+            interrupted = self.interruption(page) => interrupted,
         };
         self.forget_lost(&sent);
-        sent
+        sent.map(drop)
     }
 
-    /// Waits until the page has a dialog or crashes, which is an error.
-    async fn interruption(&self, target: &str) -> Result<(), CdpError> {
-        self.browser.blocks(target).await;
-        self.browser.crash_of(target).map_or(Ok(()), Err)
+    /// Waits until the page has a dialog, closes, or crashes, which is an error.
+    pub(super) async fn interruption(&self, page: &Page) -> Result<Cut, CdpError> {
+        tokio::select! {
+            _ = self.browser.blocks(&page.target) => self.browser.crash_of(&page.target).map_or(Ok(Cut::Dialog), Err),
+            () = self.browser.closes(page) => Ok(Cut::Closed),
+        }
     }
 
     /// Applies a key to the open dialog.
@@ -122,14 +156,17 @@ impl PageInput {
     }
 
     /// Returns true if the selected page has an open dialog.
-    fn at_dialog(&self) -> bool {
+    pub(super) fn at_dialog(&self) -> bool {
         self.page.as_ref().is_some_and(|page| self.browser.has_dialog(page))
     }
 
     /// Sends several events without waiting for each.
     async fn send_all(&mut self, method: &'static str, events: Vec<Value>) -> Result<(), CdpError> {
+        if self.has_closed {
+            return Ok(());
+        }
         let page = self.page.as_ref().ok_or(CdpError::Closed)?;
-        let mut sent = Ok(());
+        let mut sent = Ok(Cut::None);
         for window in events.chunks(WINDOW) {
             let mut answers = Vec::with_capacity(window.len());
             for event in window {
@@ -137,44 +174,70 @@ impl PageInput {
             }
             for answer in answers {
                 let answered = tokio::select! {
-                    answered = answer.within(EVENT) => answered.map(drop),
-                    interrupted = self.interruption(&page.target) => interrupted,
+                    answered = answer.within(EVENT) => answered.map(|_| Cut::None),
+                    interrupted = self.interruption(page) => interrupted,
                 };
                 sent = sent.and(answered);
             }
-            if sent.is_err() {
+            if !matches!(sent, Ok(Cut::None | Cut::Dialog)) {
                 break;
             }
         }
         self.forget_lost(&sent);
-        sent
+        sent.map(drop)
     }
 
     /// Deselects the page after a refused event, because the page may be closed or has crashed. The next action selects the
     /// page in front.
-    fn forget_lost(&mut self, sent: &Result<(), CdpError>) {
-        if matches!(sent, Err(CdpError::Refused { .. } | CdpError::Blocked(_))) {
+    fn forget_lost(&mut self, sent: &Result<Cut, CdpError>) {
+        self.has_closed |= matches!(sent, Ok(Cut::Closed));
+        if matches!(sent, Ok(Cut::Closed) | Err(CdpError::Refused { .. } | CdpError::Blocked(_))) {
             self.page = None;
             self.buttons = 0;
         }
     }
 
+    /// Returns the position of the mouse in pixels of the page.
+    fn point(&self) -> (f64, f64) {
+        (f64::from(self.at.x) / self.seen.scale, f64::from(self.at.y) / self.seen.scale)
+    }
+
+    /// Returns the open list or picker at the mouse.
+    fn picker(&self) -> Option<&DrawnPicker> {
+        self.seen.picker.as_ref().filter(|picker| picker.is_at(self.at.x, self.at.y))
+    }
+
     fn mouse_event(&self, kind: &str, button: Option<Button>, count: u32) -> Value {
+        let (x, y) = self.point();
         json!({
-            "type": kind, "x": self.at.x, "y": self.at.y, "modifiers": self.modifiers, "buttons": self.buttons,
+            "type": kind, "x": x, "y": y, "modifiers": self.modifiers, "buttons": self.buttons,
             "button": button.map_or("none", name), "clickCount": count, "pointerType": "mouse",
         })
     }
 
     pub(super) async fn move_to(&mut self, to: Point) -> Result<(), CdpError> {
         self.at = to;
+        // The page below an open list does not see the mouse.
+        if self.buttons == 0 && self.picker().is_some() {
+            return Ok(());
+        }
         let held = [Button::Left, Button::Right, Button::Middle, Button::Back, Button::Forward];
         let held = held.into_iter().find(|button| self.buttons & bit(*button) != 0);
         let event = self.mouse_event("mouseMoved", held, 0);
         self.send("Input.dispatchMouseEvent", event).await
     }
 
-    pub(super) async fn button(&mut self, button: Button, down: bool) -> Result<(), CdpError> {
+    pub(super) async fn button(&mut self, button: Button, down: bool) -> Result<(), InputError> {
+        if self.has_closed {
+            self.turn_to_front().await?;
+        }
+        if !down && std::mem::take(&mut self.list_took_press) {
+            return Ok(());
+        }
+        if down && self.press_at_picker(button).await? {
+            self.list_took_press = true;
+            return Ok(());
+        }
         if down {
             self.buttons |= bit(button);
             let again = self
@@ -187,11 +250,25 @@ impl PageInput {
         }
         let count = self.last_click.filter(|(_, which, ..)| *which == button).map_or(1, |(.., count)| count);
         let event = self.mouse_event(if down { "mousePressed" } else { "mouseReleased" }, Some(button), count);
-        self.send("Input.dispatchMouseEvent", event).await
+        Ok(self.send("Input.dispatchMouseEvent", event).await?)
+    }
+
+    /// Applies a pressed button to the open list at the mouse. Returns false if the page gets the press, which closes any
+    /// list.
+    async fn press_at_picker(&mut self, button: Button) -> Result<bool, InputError> {
+        let Some(picker) = self.picker().cloned() else {
+            self.seen.picker = None;
+            return Ok(false);
+        };
+        if picker.open.has_choice() && button == Button::Left && self.choose_in_list(&picker.open).await? {
+            self.seen.picker = None;
+            return Ok(true);
+        }
+        Err(picker.refusal())
     }
 
     /// Clicks `times` times as one multiple click, regardless of how long the page takes for each.
-    pub(super) async fn click(&mut self, button: Button, times: u32) -> Result<(), CdpError> {
+    pub(super) async fn click(&mut self, button: Button, times: u32) -> Result<(), InputError> {
         for earlier in 0..times {
             if let (Some((when, ..)), 1..) = (&mut self.last_click, earlier) {
                 *when = Instant::now();
@@ -202,7 +279,10 @@ impl PageInput {
         Ok(())
     }
 
-    pub(super) async fn wheel(&mut self, right: i32, down: i32) -> Result<(), CdpError> {
+    pub(super) async fn wheel(&mut self, right: i32, down: i32) -> Result<(), InputError> {
+        if let Some(picker) = self.picker() {
+            return Err(picker.refusal());
+        }
         let mut events = Vec::new();
         for (steps, axis) in [(down, "deltaY"), (right, "deltaX")] {
             for _ in 0..steps.unsigned_abs() {
@@ -213,12 +293,23 @@ impl PageInput {
                 events.push(event);
             }
         }
-        self.send_all("Input.dispatchMouseEvent", events).await
+        Ok(self.send_all("Input.dispatchMouseEvent", events).await?)
     }
 
-    pub(super) async fn key(&mut self, key: KeySym, down: bool) -> Result<(), CdpError> {
+    pub(super) async fn key(&mut self, key: KeySym, down: bool) -> Result<(), InputError> {
+        if self.has_closed && down {
+            self.turn_to_front().await?;
+        }
+        self.caps ^= down && key == CAPS_LOCK;
+        let shift = self.modifiers & SHIFT != 0;
+        let letter = us_keys::with_caps(key, shift).filter(|_| self.caps);
+        let (key, shift) = letter.map_or((key, shift), |letter| (letter, false));
+        let definition = us_keys::definition(key, shift);
+        if self.compose(key, definition.as_ref(), down).await? {
+            return Ok(());
+        }
         // A symbol that no US keyboard has does nothing, as on a display.
-        let Some(definition) = us_keys::definition(key, self.modifiers & SHIFT != 0) else { return Ok(()) };
+        let Some(definition) = definition else { return Ok(()) };
         if definition.modifier != 0 {
             if down {
                 self.modifiers |= definition.modifier;
@@ -227,10 +318,47 @@ impl PageInput {
             }
         }
         if down && self.at_dialog() {
-            return self.answer(&definition).await;
+            return Ok(self.answer(&definition).await?);
         }
-        let event = key_event(&definition, self.modifiers, down);
-        self.send("Input.dispatchKeyEvent", event).await
+        let mut event = key_event(&definition, self.modifiers, down);
+        if down && let Some(what) = browser_keys::not_drawn(self.modifiers, &definition.code) {
+            return self.key_for_page_only(event, what).await;
+        }
+        if !down {
+            return Ok(self.send(KEY_EVENT, event).await?);
+        }
+        // With the native code, the browser acts on a key that the page does not prevent, such as F5.
+        event["nativeVirtualKeyCode"] = Value::from(definition.number);
+        if definition.key != "Enter" || event["type"] != "keyDown" {
+            return Ok(self.send(KEY_EVENT, event).await?);
+        }
+        // The suggestions of a field take the key only without its character, as a keyboard sends it.
+        let mut character = event.clone();
+        event["type"] = Value::from("rawKeyDown");
+        character["type"] = Value::from("char");
+        self.send(KEY_EVENT, event).await?;
+        Ok(self.send(KEY_EVENT, character).await?)
+    }
+
+    /// Sends a pressed key that the browser does not see; an error if the page does not handle it. `what` is where the key
+    /// would lead.
+    async fn key_for_page_only(&mut self, event: Value, what: &str) -> Result<(), InputError> {
+        let Some(page) = self.page.clone() else { return Ok(self.send(KEY_EVENT, event).await?) };
+        let browser = Arc::clone(&self.browser);
+        let mut focused = Focused::find(&browser, &page).await?;
+        let sent = match focused.listen(&browser).await {
+            Ok(()) => self.send(KEY_EVENT, event).await,
+            Err(error) => Err(error),
+        };
+        let is_handled = sent.is_ok() && (self.has_closed || self.at_dialog() || focused.has_prevented(&browser).await);
+        focused.leave(&browser).await;
+        sent?;
+        if is_handled {
+            return Ok(());
+        }
+        Err(InputError::NeedsDisplay(format!(
+            "the key leads to {what}, which a session without a display does not show, and the page does not handle it"
+        )))
     }
 
     pub(super) async fn write(&mut self, keys: Vec<KeySym>) -> Result<(), CdpError> {
@@ -246,11 +374,19 @@ impl PageInput {
             events.push(key_event(&definition, modifiers, true));
             events.push(key_event(&definition, modifiers, false));
         }
-        self.send_all("Input.dispatchKeyEvent", events).await
+        self.send_all(KEY_EVENT, events).await
     }
 }
 
-fn key_event(definition: &Definition, modifiers: u8, down: bool) -> Value {
+/// What ended the wait for an acknowledgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    None,
+    Dialog,
+    Closed,
+}
+
+pub(super) fn key_event(definition: &Definition, modifiers: u8, down: bool) -> Value {
     let mut event = json!({
         "key": definition.key, "code": definition.code, "windowsVirtualKeyCode": definition.number,
         "location": definition.location, "isKeypad": definition.location == 3, "modifiers": modifiers,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::input_devices::{InputDevices, InputError};
+use super::input_devices::InputDevices;
+use super::input_error::InputError;
 use super::key_sym::{KeySym, SHIFT_KEYS, is_command};
 use super::path;
 use casement_agent_protocol::computer::{Action, Button, ClickKind, Point};
@@ -54,6 +55,9 @@ impl Performer<'_> {
             }
             Action::Cursor { hidden } => return self.devices.cursor(*hidden).await,
             _ => self.devices.begin().await?,
+        }
+        if let Action::Click { .. } | Action::Move { .. } | Action::Drag { .. } | Action::Scroll { .. } = action {
+            self.devices.begin_mouse().await?;
         }
         match action {
             Action::Click { at, button, kind, times, hold } => {
@@ -197,7 +201,11 @@ impl Performer<'_> {
     /// Presses the chords one after the other, or all of them at once if there is a duration.
     async fn chords(&mut self, chords: &[Vec<KeySym>], duration: Duration) -> Done {
         let before = self.pressed.len();
-        for chord in chords {
+        for (at, chord) in chords.iter().enumerate() {
+            // The chord before may have opened, closed or changed the tab.
+            if at > 0 && duration.is_zero() {
+                self.devices.begin().await?;
+            }
             for key in self.chord_keys(chord) {
                 self.press(key).await?;
             }

@@ -138,6 +138,16 @@ pub(super) fn is_shifted(key: KeySym) -> bool {
     character(key).is_some_and(|c| c.is_ascii_uppercase() || SIGNS.iter().any(|(_, shifted, ..)| *shifted == c))
 }
 
+/// Returns the letter that a key writes while Caps Lock is on: the capital one without Shift, the small one with it; `None`
+/// for other keys.
+pub(super) fn with_caps(key: KeySym, shift: bool) -> Option<KeySym> {
+    let letter = character(key).filter(|c| c.is_alphabetic())?;
+    let mut changed: Vec<char> = if shift { letter.to_lowercase().collect() } else { letter.to_uppercase().collect() };
+    // Some letters have no single capital one.
+    let point = u32::from(changed.pop().filter(|_| changed.is_empty())?);
+    Some(if point < 0x100 { point } else { 0x0100_0000 | point })
+}
+
 /// Returns the definition of `key` with or without Shift; `None` for symbols that no US keyboard has.
 pub(super) fn definition(key: KeySym, shift: bool) -> Option<Definition> {
     if let Some(c) = character(key) {
@@ -223,6 +233,9 @@ mod tests {
         assert_eq!(shown(0x0101_f600, false), ("😀".into(), String::new(), 0, text("😀")));
         assert_eq!(definition(0xffe1, false).map(|shift| shift.modifier), Some(SHIFT));
         assert_eq!(definition(0x1008_ffff, false), None);
+        let caps = |c: char, shift| with_caps(c.into(), shift);
+        assert_eq!([caps('a', false), caps('A', true), caps('ä', false)], ['A', 'a', 'Ä'].map(|c| Some(c.into())));
+        assert_eq!([caps('1', false), caps('ß', false), with_caps(0xff0d, false)], [None; 3]);
         assert!(is_shifted('A'.into()) && is_shifted('?'.into()) && !is_shifted('a'.into()) && !is_shifted('Ä'.into()));
     }
 }

@@ -297,8 +297,28 @@ async fn a_page_sees_trusted_keys_with_their_modifiers() {
         let seen = stage.noted("keyup,ArrowRight").await;
         let downs = seen.iter().filter(|event| event.starts_with("keydown")).count();
         assert_eq!(downs, 2, "{seen:?}");
+        keys_with_a_state_write_the_same_everywhere(&mut stage).await;
     })
     .await;
+}
+
+async fn keys_with_a_state_write_the_same_everywhere(stage: &mut Stage) {
+    stage.cdp.evaluate(&stage.page, "area.value = ''; area.focus(); 1").await;
+    let (keypad_5, keypad_home, caps_lock, dead_acute, compose) = (0xffb5, 0xff95, 0xffe5, 0xfe51, 0xff20);
+    let letter = |letter: char| u32::from(letter);
+    let keys = [keypad_5, caps_lock, letter('a'), letter('ä'), letter('A'), caps_lock];
+    let composed = [dead_acute, letter('e'), dead_acute, letter('E'), compose, letter('o'), letter('e')];
+    // The keypad's key Home goes to the beginning of the line also after one of its figures.
+    for key in keys.into_iter().chain(composed).chain([keypad_home, letter('x')]) {
+        stage.press(&[key]).await;
+    }
+    stage.cdp.until(&stage.page, "area.value", &json!("x5AÄaéÉœ")).await;
+    let seen = stage.noted("keyup,x").await;
+    for key in ["5,Numpad5,101,3", "CapsLock,CapsLock,20,0", "A,KeyA,65,0", "Home,Numpad7,36,3"] {
+        assert!(seen.contains(&format!("keydown,{key},true,0000")), "{key}: {seen:?}");
+    }
+    let composing = seen.iter().filter(|event| event.starts_with("keydown,Process")).count();
+    assert_eq!(composing, 7, "{seen:?}");
 }
 
 #[tokio::test]

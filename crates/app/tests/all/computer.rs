@@ -60,6 +60,13 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
     assert_eq!(seen, json!(["Zoë", "Hello, Zoë", "click", 0]));
     let tracked = cdp.evaluate(&page, "[...tracked].sort().join()")?;
     assert_eq!(tracked, json!("contextmenu,keydown,keyup,mousedown,mousemove,mouseup,wheel"));
+    // Without a display, a key that leads to a part of the window is refused by name.
+    let pressed =
+        server.post(&format!("/browsers/{}/computer/press_key", session.id()), &json!({ "keys": ["F12"] }))?;
+    match headless {
+        true => assert_eq!(pressed.expect(400)?.json()?["code"], "not_supported"),
+        false => drop(pressed.expect(204)?),
+    }
     server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     Ok(())
 }

@@ -57,6 +57,18 @@ try {
   await page.waitForFunction(() => document.title === 'Pressed', null, patience);
   saw.said = await page.textContent('#said');
   saw.seen = await page.evaluate(() => window.seen);
+  if (headless === 'true') {
+    // Keys of the browser act, and the mouse meets its place in a zoomed page.
+    await person.keyboard.press('Control+Equal');
+    await page.waitForFunction(() => devicePixelRatio > 1.05, null, patience);
+    await page.evaluate(() => addEventListener('mousedown', (event) => { window.at = Math.hypot(event.clientX - 300, event.clientY - 300); }));
+    for (let met = false; !met;) {
+      await click(person, 300, 300);
+      met = await page.waitForFunction(() => window.at < 3, null, { timeout: 1000 }).then(() => true, () => false);
+    }
+    await person.keyboard.press('Control+Digit0');
+    await page.waitForFunction(() => devicePixelRatio === 1, null, patience);
+  }
   // The address is reported separately from the picture.
   await person.waitForFunction((url) => document.getElementById('url').textContent === url, `${pages}/form`, patience);
   saw.address = await person.textContent('#url');

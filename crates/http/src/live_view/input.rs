@@ -140,17 +140,25 @@ enum KeyKind {
     Up,
 }
 
-/// The size of the tab in CSS pixels, from the latest frame.
-#[derive(Clone, Copy, Debug, Default)]
+/// The size of the tab in pixels of the picture, from the latest frame.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct TabSize {
     pub(super) width: f64,
     pub(super) height: f64,
+    /// The number of these pixels per CSS pixel.
+    pub(super) zoom: f64,
+}
+
+impl Default for TabSize {
+    fn default() -> Self {
+        Self { width: 0.0, height: 0.0, zoom: 1.0 }
+    }
 }
 
 impl TabSize {
     pub(super) fn point(self, x: f64, y: f64) -> (f64, f64) {
         // `clamp` passes NaN, but JSON has none.
-        (x.clamp(0.0, 1.0) * self.width, y.clamp(0.0, 1.0) * self.height)
+        (x.clamp(0.0, 1.0) * self.width / self.zoom, y.clamp(0.0, 1.0) * self.height / self.zoom)
     }
 }
 

@@ -32,6 +32,8 @@ enum PendingCommand {
     Titles,
     Follow(String),
     Probe(String),
+    /// Reads the zoom of the current tab.
+    Zoom,
     Visibility {
         tab: String,
         session: String,
@@ -186,6 +188,11 @@ impl Screencast {
                 }
                 None => Ok(()),
             },
+            PendingCommand::Zoom => {
+                let zoom = result["cssVisualViewport"]["zoom"].as_f64().filter(|zoom| *zoom > 0.0);
+                self.size.zoom = zoom.unwrap_or(self.size.zoom);
+                Ok(())
+            }
             PendingCommand::Position { x, y, files } => {
                 let offset = |index: usize| result["result"]["value"][index].as_f64().unwrap_or_default();
                 self.dispatch_drop(x - offset(0), y - offset(1), &files).await
@@ -203,7 +210,9 @@ impl Screencast {
         let pending = self
             .pending
             .values()
-            .filter(|pending| !matches!(pending, PendingCommand::Follow(_) | PendingCommand::Titles))
+            .filter(|pending| {
+                !matches!(pending, PendingCommand::Follow(_) | PendingCommand::Titles | PendingCommand::Zoom)
+            })
             .count();
         for tab in others.into_iter().take(MAX_PROBES.saturating_sub(pending)) {
             let id = self.attach(&tab).await?;
@@ -277,7 +286,9 @@ impl Screencast {
         }
         let metadata = &params["metadata"];
         let side = |name: &str| metadata[name].as_f64().unwrap_or_default();
-        self.size = TabSize { width: side("deviceWidth"), height: side("deviceHeight") };
+        self.size = TabSize { width: side("deviceWidth"), height: side("deviceHeight"), zoom: self.size.zoom };
+        // A page whose zoom changes is drawn again.
+        self.request_zoom().await?;
         let jpeg = params["data"].as_str().and_then(|data| STANDARD.decode(data).ok());
         self.in_flight += 1;
         // The browser creates the next frame when this one is acknowledged, so a slow page gets fewer frames and no
@@ -289,6 +300,16 @@ impl Screencast {
             self.unacknowledged = Some(number);
         }
         Ok(jpeg)
+    }
+
+    /// Requests the zoom of the current tab.
+    async fn request_zoom(&mut self) -> Result<(), Disconnected> {
+        let session = self.current.as_ref().and_then(|current| current.session.as_deref());
+        if session.is_none() || self.pending.values().any(|pending| matches!(pending, PendingCommand::Zoom)) {
+            return Ok(());
+        }
+        let id = self.cdp.send(session, "Page.getLayoutMetrics", json!({})).await?;
+        self.expect(id, PendingCommand::Zoom)
     }
 
     /// Drops files of the session onto the tab: at a position of a display of this size, or of the tab's picture.
@@ -309,7 +330,7 @@ impl Screencast {
             "returnByValue": true,
         });
         let id = self.cdp.send(Some(session), "Runtime.evaluate", params).await?;
-        let (x, y) = TabSize { width: width.into(), height: height.into() }.point(x, y);
+        let (x, y) = TabSize { width: width.into(), height: height.into(), zoom: 1.0 }.point(x, y);
         self.expect(id, PendingCommand::Position { x, y, files: paths })
     }
 
