@@ -3,6 +3,7 @@
 mod active_page;
 mod capture;
 mod dialogs;
+mod on_display;
 mod open_pages;
 mod remote;
 mod reopen;

@@ -10,7 +10,7 @@ use x11rb::protocol::xtest::ConnectionExt as _;
 
 use super::key_sym::KeySym;
 use super::keyboard::{self, Keyboard};
-use super::signs::{focus, settle};
+use super::signs::settle;
 use crate::display::{DisplayError, blocking};
 use crate::x11::X11;
 use casement_agent_protocol::computer::{Button, Point};
@@ -117,11 +117,11 @@ impl DisplayInput {
         Ok(())
     }
 
-    /// Prepares the keyboard for key presses: reads its symbols, and gives the focus to the uppermost window.
+    /// Prepares the keyboard for key presses: reads its symbols, and waits until the window in front has the keyboard.
     pub(super) async fn ready_keyboard(&self) -> Result<(), DisplayError> {
         self.with(|x11, keyboard| {
             keyboard.refresh(x11)?;
-            focus(x11)
+            x11.settle_windows()
         })
         .await
     }

@@ -1,7 +1,6 @@
 //! Waits until the browser has processed all input that was sent to the display.
 //!
-//! A window manager may ping a window, and the window's program answers after the events that it received before. There
-//! is no window manager in the sandbox, so the agent sends the pings.
+//! The window's program answers a ping after the events that it received before.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -10,8 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use x11rb::connection::Connection as _;
 use x11rb::protocol::Event;
 use x11rb::protocol::xproto::{
-    AtomEnum, ChangeWindowAttributesAux, ClientMessageEvent, ConnectionExt as _, EventMask, InputFocus, MapState,
-    Window,
+    AtomEnum, ChangeWindowAttributesAux, ClientMessageEvent, ConnectionExt as _, EventMask, MapState, Window,
 };
 
 use crate::display::DisplayError;
@@ -46,22 +44,9 @@ fn windows(x11: &X11) -> Result<Vec<Window>, DisplayError> {
     Ok(seen)
 }
 
-/// Gives the keyboard focus to the uppermost window, as a window manager would.
-pub(super) fn focus(x11: &X11) -> Result<(), DisplayError> {
-    let focus = x11.connection.get_input_focus().map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?.focus;
-    let windows = windows(x11)?;
-    let Some(top) = windows.last().copied() else { return Ok(()) };
-    // Any other window with the focus is a part of one of these windows, or a menu that took the keyboard.
-    let lost = focus <= 1 || focus == x11.root || windows.contains(&focus);
-    if focus == top || !lost {
-        return Ok(());
-    }
-    x11.connection.set_input_focus(InputFocus::PARENT, top, 0_u32).map_err(DisplayError::x)?.ignore_error();
-    Ok(())
-}
-
 /// Returns once the browser has processed every event that was sent before; at once if no window supports pings.
 pub(super) fn settle(x11: &X11) -> Result<(), DisplayError> {
+    x11.settle_windows()?;
     let (protocols, ping) = x11.ping;
     let mut requested = None;
     for window in windows(x11)?.into_iter().rev() {

@@ -135,6 +135,10 @@ impl Supervisor {
             first_page: previous.map(|_| RESTART_PAGE),
             restore,
         };
+        if let Some(display) = &display {
+            // `--window-size` would do this too, but for every pop-up as well.
+            display.fill(true);
+        }
         let mut chromium = Chromium::spawn(config, &plan, display.as_deref().map(Display::name))?;
         status.add_stage("spawn");
         let path = chromium.debugging_path().await?;
@@ -154,9 +158,8 @@ impl Supervisor {
             }
         }
         if let Some(display) = &display {
-            // Chromium makes a new window one pixel smaller than the display, so that no window manager treats it as
-            // full screen.
-            display.resize(viewport).await?;
+            browser.settle_on_display(viewport).await?;
+            display.fill(false);
         }
         status.add_stage("evaluated");
         self.browser.replace(Some(RunningBrowser { browser, display: display.clone(), pid: chromium.pid() }));
