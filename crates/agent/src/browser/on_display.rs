@@ -32,6 +32,25 @@ impl Browser {
         focused.map(drop)
     }
 
+    /// Waits until the page in front has handled the input that it was sent before. Does not wait for a page that does
+    /// not answer.
+    pub(crate) async fn settle_front(&self) {
+        let settled = async {
+            let front = self.front_target().await?;
+            if self.block_of(&front).is_some() {
+                return Ok(());
+            }
+            let page = self.attach(front, PAGE_TIMEOUT).await?;
+            let answered = self.evaluate(&page.session, "1", PAGE_TIMEOUT).await;
+            self.detach(&page).await;
+            answered.map(drop)
+        };
+        let settled: Result<(), CdpError> = settled.await;
+        if let Err(error) = settled {
+            tracing::debug!(%error, "the page in front does not answer after a shortcut");
+        }
+    }
+
     /// Waits until the page's window has the size of the display. A busy page does not report it in time.
     async fn wait_for_window(&self, page: &Page, viewport: Viewport) {
         let deadline = Instant::now() + FILL_TIMEOUT;

@@ -13,3 +13,8 @@ pub(super) const CAPS_LOCK: KeySym = 0xffe5;
 pub(super) fn is_command(key: KeySym) -> bool {
     matches!(key, 0xffe3..=0xffe4 | 0xffe7..=0xffee)
 }
+
+/// Returns true for F1 to F24.
+pub(super) fn is_function(key: KeySym) -> bool {
+    matches!(key, 0xffbe..=0xffd5)
+}
