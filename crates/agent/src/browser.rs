@@ -65,6 +65,7 @@ pub(crate) struct Browser {
     /// True if new pages are resized to the viewport.
     resizes_new: AtomicBool,
     held_sizes: remote::HeldSizes,
+    display: on_display::OnDisplay,
 }
 
 impl Browser {
@@ -100,6 +101,7 @@ impl Browser {
             open_pages: open_pages::OpenPages::default(),
             resizes_new: AtomicBool::new(false),
             held_sizes: remote::HeldSizes::default(),
+            display: on_display::OnDisplay::default(),
         };
         let owned = |key: &str| text(&version[key]).to_owned();
         let version = Version { product: owned("product"), user_agent: owned("userAgent") };
@@ -268,6 +270,7 @@ impl Browser {
             return self.close_page(&target).await;
         }
         Arc::clone(&self).track_new_page(target.clone()).await;
+        self.focus_new_page(&target).await;
         if self.resizes_new.load(Ordering::Relaxed) {
             self.resize_new(target).await;
         }
@@ -464,8 +467,12 @@ async fn handle_notices(browser: std::sync::Weak<Browser>, mut notices: mpsc::Re
             }
             "Target.targetCreated" if is_page_of_caller(&notice.params["targetInfo"]) => {
                 if let Some(target) = notice.params["targetInfo"]["targetId"].as_str().map(str::to_owned) {
+                    let opening = browser.display.opening();
                     // In a task of its own, because a slow page must not delay other notices.
-                    tokio::spawn(async move { browser.page_opened(target).await });
+                    tokio::spawn(async move {
+                        browser.page_opened(target).await;
+                        drop(opening);
+                    });
                 }
             }
             "Target.targetDestroyed" => {

@@ -14,7 +14,7 @@ use x11rb::protocol::xtest;
 use x11rb::rust_connection::RustConnection;
 
 use crate::display::DisplayError;
-use crate::window_manager::WindowManager;
+use crate::window_manager::{BrowserWindows, WindowManager};
 use casement_agent_protocol::Region;
 
 /// The directory and the name of the framebuffer file, in which the X server stores its picture.
@@ -105,6 +105,11 @@ impl X11 {
     /// Decides whether windows with tabs fill the display from now on, whatever size they ask for.
     pub(crate) fn fill(&self, filling: bool) {
         self.window_manager.fill(filling);
+    }
+
+    /// Returns the browser's windows.
+    pub(crate) fn browser_windows(&self) -> BrowserWindows {
+        self.window_manager.browser_windows()
     }
 
     /// Returns once the window manager has acted on everything that happened on the display before.

@@ -121,6 +121,7 @@ impl DisplayInput {
 
     /// Prepares the keyboard for key presses: reads its symbols, and waits until the window in front has the keyboard.
     pub(super) async fn ready_keyboard(&self) -> Result<(), DisplayError> {
+        self.browser.settle_new_pages().await;
         self.with(|x11, keyboard| {
             keyboard.refresh(x11)?;
             x11.settle_windows()

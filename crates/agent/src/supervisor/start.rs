@@ -148,6 +148,9 @@ impl Supervisor {
         status.add_stage("attach");
         browser.cdp.send(None, "Browser.setDownloadBehavior", downloads::behavior(&config.profile)).await?;
         browser.prove_first_page(config.headless).await?;
+        if let Some(display) = &display {
+            browser.show_on(display.x11());
+        }
         browser.follow_pages().await?;
         if let Some(previous) = previous {
             browser.show_restored(previous).await?;

@@ -17,6 +17,8 @@ pub(super) type Result<T> = std::result::Result<T, ReplyOrIdError>;
 const MAX_WORDS: u32 = 64;
 /// The role that Chromium gives to its windows with tabs.
 const TABBED: &[u8] = b"browser";
+/// The role that Chromium gives to its windows without tabs.
+const POP_UP: &[u8] = b"pop-up";
 /// The role of a dialog for files.
 const FILES: &[u8] = b"GtkFileChooserDialog";
 /// The name of the window manager.
@@ -67,7 +69,9 @@ pub(super) enum Kind {
     Dialog,
     /// A dialog for files.
     Files,
-    /// Any other window: pop-ups, bubbles, other programs.
+    /// Another window of Chromium with pages.
+    PopUp,
+    /// Any other window: bubbles, other programs.
     Other,
 }
 
@@ -107,6 +111,7 @@ impl Hints {
         let check = connection.generate_id()?;
         let aux = CreateWindowAux::new().override_redirect(1);
         connection.create_window(0, check, root, -1, -1, 1, 1, 0, WindowClass::INPUT_ONLY, 0, &aux)?;
+        connection.map_window(check)?;
         connection.set_selection_owner(check, atoms.WM_S0, x11rb::CURRENT_TIME)?;
         let hints = Self { atoms, root, check };
         for window in [root, check] {
@@ -162,6 +167,7 @@ impl Hints {
             _ if role == FILES => Kind::Files,
             Some(kind) if *kind == atoms._NET_WM_WINDOW_TYPE_DIALOG => Kind::Dialog,
             _ if role == TABBED => Kind::Tabbed,
+            _ if role == POP_UP => Kind::PopUp,
             _ => Kind::Other,
         };
         Ok(Wishes {

@@ -120,7 +120,7 @@ impl Manager {
         let place = match wishes.kind {
             Kind::Tabbed if self.shared.is_filling() => display,
             Kind::Dialog | Kind::Files => wanted.centred_on(parent.map_or(display, |(_, place)| place)),
-            Kind::Tabbed | Kind::Other => wanted,
+            Kind::Tabbed | Kind::PopUp | Kind::Other => wanted,
         };
         let mut managed = Managed::new(window, &wishes, place.within(display), &self.hints.atoms);
         managed.parent = parent.map(|(parent, _)| parent);
@@ -204,7 +204,8 @@ impl Manager {
         self.show(request.window)?;
         let is_raise = asks(ConfigWindow::STACK_MODE) && !asks(ConfigWindow::SIBLING);
         if is_raise && request.stack_mode == StackMode::ABOVE {
-            self.raise(request.window)?;
+            self.raise(request.window);
+            return self.restack();
         }
         Ok(())
     }
@@ -250,7 +251,8 @@ impl Manager {
             Some(next) => self.activate(next),
             None => {
                 self.active = None;
-                self.connection.set_input_focus(InputFocus::PARENT, self.root, x11rb::CURRENT_TIME)?;
+                // This window takes no keys.
+                self.connection.set_input_focus(InputFocus::PARENT, self.hints.check(), x11rb::CURRENT_TIME)?;
                 self.restack()
             }
         }
@@ -263,7 +265,7 @@ impl Manager {
             self.show(window)?;
             self.connection.map_window(window)?;
         }
-        self.raise(window)?;
+        self.raise(window);
         let target = self.dialog_of(window);
         if let Some(before) = self.active.replace(target).filter(|before| *before != target) {
             self.watch_clicks(before)?;
@@ -291,7 +293,7 @@ impl Manager {
     }
 
     /// Moves a window to the front, with the windows that it stays in front of and those that stay in front of it.
-    fn raise(&mut self, window: Window) -> Result<()> {
+    fn raise(&mut self, window: Window) {
         let mut line = vec![window];
         while let Some(parent) = self.windows.iter().find(|one| Some(&one.id) == line.last()).and_then(|one| one.parent)
         {
@@ -303,7 +305,6 @@ impl Manager {
                 self.windows.push(managed);
             }
         }
-        self.restack()
     }
 
     /// Gives the display the order of the windows, with each above the one that it stays in front of, and lists them.
@@ -315,7 +316,10 @@ impl Manager {
             let aux = ConfigureWindowAux::new().sibling(pair[0]).stack_mode(StackMode::ABOVE);
             self.connection.configure_window(pair[1], &aux)?;
         }
-        self.hints.list(&self.connection, &order, self.active)
+        self.hints.list(&self.connection, &order, self.active)?;
+        let of_browser = self.windows.iter().filter(|managed| matches!(managed.kind, Kind::Tabbed | Kind::PopUp));
+        self.shared.publish(of_browser.map(|managed| managed.id).collect(), self.active);
+        Ok(())
     }
 
     /// Appends the windows that stay in front of `parent`, each followed by those that stay in front of it.
@@ -366,13 +370,18 @@ impl Manager {
         managed.minimized = true;
         managed.hidings += 1;
         self.show(window)?;
-        self.connection.unmap_window(window)?;
         // It is the lowest, so that the one before it is in front.
         if let Some(at) = self.windows.iter().position(|managed| managed.id == window) {
             let managed = self.windows.remove(at);
             self.windows.insert(0, managed);
         }
-        if self.active == Some(window) { self.activate_front(None) } else { self.restack() }
+        // The keyboard goes elsewhere before the window disappears, not to the window's parent.
+        if self.active == Some(window) {
+            self.active = None;
+            self.activate_front(None)?;
+        }
+        self.connection.unmap_window(window)?;
+        self.restack()
     }
 
     /// Grabs the buttons on a window without the keyboard, so that a click brings it to the front.

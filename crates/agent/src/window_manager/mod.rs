@@ -22,6 +22,8 @@ use x11rb::rust_connection::RustConnection;
 use manager::Manager;
 use shared::Shared;
 
+pub(crate) use shared::BrowserWindows;
+
 /// The timeout of the window manager's answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -63,6 +65,11 @@ impl WindowManager {
     /// Decides whether windows with tabs fill the display from now on, whatever size they ask for.
     pub(crate) fn fill(&self, filling: bool) {
         self.shared.set_filling(filling);
+    }
+
+    /// Returns the browser's windows.
+    pub(crate) fn browser_windows(&self) -> BrowserWindows {
+        self.shared.browser_windows()
     }
 
     /// Returns once the window manager has acted on everything that happened on the display before; at once if it has

@@ -13,6 +13,16 @@ pub(super) struct Shared {
     answered: Mutex<Option<u32>>,
     changed: Condvar,
     filling: AtomicBool,
+    browser_windows: Mutex<BrowserWindows>,
+}
+
+/// The browser's windows in the order of their creation.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BrowserWindows {
+    /// Their number.
+    pub(crate) count: usize,
+    /// The place of the one in front, from zero, if it is one of these.
+    pub(crate) front: Option<usize>,
 }
 
 impl Shared {
@@ -22,6 +32,7 @@ impl Shared {
             answered: Mutex::new(Some(0)),
             changed: Condvar::new(),
             filling: AtomicBool::new(false),
+            browser_windows: Mutex::default(),
         }
     }
 
@@ -56,6 +67,17 @@ impl Shared {
             }
         }
         true
+    }
+
+    /// Publishes the browser's windows. The X server gives rising numbers to the windows of one program.
+    pub(super) fn publish(&self, mut windows: Vec<u32>, active: Option<u32>) {
+        windows.sort_unstable();
+        let front = windows.iter().position(|window| Some(*window) == active);
+        *self.browser_windows.lock() = BrowserWindows { count: windows.len(), front };
+    }
+
+    pub(super) fn browser_windows(&self) -> BrowserWindows {
+        *self.browser_windows.lock()
     }
 
     /// Returns true while every window with tabs fills the display, whatever size it asks for.
