@@ -18,6 +18,8 @@ use super::place::Place;
 use super::shared::Shared;
 use super::window::{Change, Managed};
 
+/// The maximum number of managed windows. Any program of the session can open windows without end.
+const MAX_WINDOWS: usize = 500;
 /// The bit of an event that another program has sent.
 const SENT: u8 = 0x80;
 /// The buttons that are the wheel, which does not bring a window to the front.
@@ -106,6 +108,9 @@ impl Manager {
         if self.find(window).is_some() {
             return self.activate(window);
         }
+        if self.windows.len() >= MAX_WINDOWS {
+            return Ok(self.connection.map_window(window).map(drop)?);
+        }
         let wishes = self.hints.wishes(&self.connection, window)?;
         let geometry = self.connection.get_geometry(window)?.reply()?;
         let wanted = Place {
@@ -123,7 +128,11 @@ impl Manager {
             Kind::Tabbed | Kind::PopUp | Kind::Other => wanted,
         };
         let mut managed = Managed::new(window, &wishes, place.within(display), &self.hints.atoms);
-        managed.parent = parent.map(|(parent, _)| parent);
+        managed.parent = match wishes.kind {
+            // Nothing else leads a person back to a pop-up below its opener.
+            Kind::PopUp if wishes.focus && parent.is_none() => self.opener(),
+            _ => parent.map(|(parent, _)| parent),
+        };
         let is_behind = !wishes.focus && managed.parent.is_none() && self.active.is_some();
         // A window that opens in the background appears below the one in front.
         self.windows.insert(if is_behind { 0 } else { self.windows.len() }, managed);
@@ -281,15 +290,18 @@ impl Manager {
     /// Returns the dialog in front of a window, or of its dialog, or else the window.
     fn dialog_of(&self, window: Window) -> Window {
         let mut target = window;
-        // Windows may claim to be each other's parents.
-        for _ in 0..self.windows.len() {
-            let mut above = self.windows.iter().rev();
-            match above.find(|one| one.parent == Some(target) && one.is_dialog() && !one.minimized) {
-                Some(dialog) if dialog.id != window => target = dialog.id,
-                _ => break,
-            }
+        let is_above = |one: &&Managed, below: Window| one.parent == Some(below) && one.is_dialog() && !one.minimized;
+        // A window's parent was there before it, so this ends.
+        while let Some(dialog) = self.windows.iter().rev().find(|one| is_above(one, target)) {
+            target = dialog.id;
         }
         target
+    }
+
+    /// Returns the window that opens a pop-up now: the browser's window in front.
+    fn opener(&self) -> Option<Window> {
+        let front = self.windows.iter().find(|managed| Some(managed.id) == self.active)?;
+        matches!(front.kind, Kind::Tabbed | Kind::PopUp).then_some(front.id)
     }
 
     /// Moves a window to the front, with the windows that it stays in front of and those that stay in front of it.

@@ -171,6 +171,10 @@ async fn a_click_brings_the_window_below_to_the_front(desk: &mut Desk) {
     desk.click(100, 300).await;
     desk.typed("below", "field").await;
     desk.until("pop.document.hasFocus()", json!(false)).await;
+    // The pop-up stays above its opener, and takes the next click.
+    desk.evaluate("pop.document.body.innerHTML = '<input id=field style=\"width:280px;height:150px\">'; 1").await;
+    desk.click(700, 500).await;
+    desk.typed("above", "pop.field").await;
     desk.evaluate("pop.close(); 1").await;
 }
 
