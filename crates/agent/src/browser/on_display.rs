@@ -22,7 +22,7 @@ const WINDOW_TIMEOUT: Duration = Duration::from_secs(2);
 const PAGE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The interval at which windows are looked at meanwhile.
 const RETRY_BACKOFF: Duration = Duration::from_millis(5);
-/// The pages of the browser itself, such as that of a new tab. Whoever opens one wants to type an address.
+/// The pages of the browser itself, such as that of a new tab. A person who opens one may want to type an address.
 const BROWSERS_OWN: &str = "chrome://";
 
 /// The display of a browser that has one.

@@ -1,8 +1,8 @@
 //! The Enter key in Chromium's dialogs for files.
 //!
-//! Chromium makes Cancel the default button of these dialogs, so that a page cannot have a person hold Enter and thereby
-//! choose a file. Enter would therefore discard a path that was typed. The window manager takes the key and clicks the
-//! other button. Only its place is known: the lower right corner.
+//! Chromium makes Cancel the default button of these dialogs, so that a page cannot have a person hold Enter and
+//! thereby choose a file. Enter would therefore discard a path that was typed. The window manager takes the key and
+//! clicks the other button. Only its place is known: the lower right corner.
 
 use std::time::{Duration, Instant};
 

@@ -404,8 +404,8 @@ impl Manager {
         Ok(())
     }
 
-    /// A button was pressed on a window without the keyboard. Mouse and keyboard stand still until this is done, and the
-    /// window then receives the press.
+    /// A button was pressed on a window without the keyboard. Mouse and keyboard stand still until this is done; then
+    /// the window receives the press.
     fn pressed(&mut self, press: &ButtonPressEvent) -> Result<()> {
         let activated = match WHEEL.contains(&press.detail) {
             true => Ok(()),

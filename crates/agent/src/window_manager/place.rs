@@ -17,8 +17,8 @@ impl Place {
 
     /// Returns the place with its size and position reduced to the display.
     ///
-    /// A place that is one pixel short of the display becomes all of it: Chromium takes that pixel off so that no window
-    /// manager treats the window as full screen.
+    /// A place that is one pixel short of the display becomes all of it: Chromium takes that pixel off so that no
+    /// window manager treats the window as full screen.
     pub(super) fn within(self, display: Self) -> Self {
         let side = |side: i32, whole: i32| side.clamp(1, whole.max(1));
         let (mut width, mut height) = (side(self.width, display.width), side(self.height, display.height));

@@ -179,7 +179,8 @@ async fn a_click_brings_the_window_below_to_the_front(desk: &mut Desk) {
 }
 
 async fn dialogs_for_files_fit_and_enter_accepts(desk: &mut Desk) {
-    desk.evaluate("document.body.innerHTML = '<input type=file id=one><p>text'; one.style = 'position:fixed;left:0;top:0;width:300px;height:60px'; 1").await;
+    desk.evaluate("document.body.innerHTML = '<input type=file id=one>'; 1").await;
+    desk.evaluate("one.style = 'position:fixed;left:0;top:0;width:300px;height:60px'; 1").await;
     desk.click(40, 87 + 20).await;
     desk.until("document.hasFocus()", json!(false)).await;
     desk.write("/etc/hostname\n").await;

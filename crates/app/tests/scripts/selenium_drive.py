@@ -1,4 +1,4 @@
-"""selenium_drive.py ADDRESS TOKEN PAGES_URL [display]: what a program does with one browser, classic and BiDi, and what it saw."""
+"""selenium_drive.py ADDRESS TOKEN PAGES_URL [display]: what a program does with one browser, classic and BiDi."""
 import json
 import queue
 import struct
@@ -24,8 +24,9 @@ driver = webdriver.Remote(remote, options=options)
 def windows():
     """Returns what became of the window after each operation on it."""
 
-    def seen(*_):
-        return driver.execute_script("return [screenX, screenY, outerWidth, outerHeight, document.visibilityState].join()")
+    def seen():
+        sides = "[screenX, screenY, outerWidth, outerHeight, document.visibilityState]"
+        return driver.execute_script(f"return {sides}.join()")
 
     def reaches(what):
         WebDriverWait(driver, 120, poll_frequency=0.05).until(lambda _: seen() == what)
