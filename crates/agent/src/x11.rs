@@ -7,6 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use parking_lot::Mutex;
 use x11rb::connection::{Connection as _, RequestConnection as _};
 use x11rb::protocol::xfixes::ConnectionExt as _;
 use x11rb::protocol::xproto::{ConnectionExt as _, ImageFormat, Window};
@@ -41,6 +42,8 @@ pub(crate) struct X11 {
     pub(crate) root: Window,
     /// The atoms `WM_PROTOCOLS` and `_NET_WM_PING`, with which windows are pinged.
     pub(crate) ping: (u32, u32),
+    /// Held by whoever waits for the events of the connection.
+    pub(crate) settling: Mutex<()>,
     window_manager: WindowManager,
     framebuffer: Option<Framebuffer>,
 }
@@ -99,7 +102,7 @@ impl X11 {
             tracing::warn!("the framebuffer file is not usable: every picture is requested from the X server");
         }
         let window_manager = WindowManager::start(name)?;
-        Ok(Self { connection, root, ping, window_manager, framebuffer })
+        Ok(Self { connection, root, ping, settling: Mutex::default(), window_manager, framebuffer })
     }
 
     /// Decides whether windows with tabs fill the display from now on, whatever size they ask for.

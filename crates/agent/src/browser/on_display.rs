@@ -13,6 +13,8 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use super::{BROWSER_TIMEOUT, Browser, MAX_PAGES, Page};
 use crate::cdp::CdpError;
+use crate::computer::signs::settle;
+use crate::display::blocking;
 use crate::x11::X11;
 use casement_agent_protocol::Viewport;
 
@@ -55,6 +57,7 @@ impl Browser {
             None => self.attach(front, BROWSER_TIMEOUT).await?,
         };
         self.wait_for_window(&page, viewport).await;
+        self.settle_display().await;
         let focused = self.cdp.call(Some(&page.session), "Page.bringToFront", json!({}), BROWSER_TIMEOUT).await;
         if attached.is_none() {
             self.detach(&page).await;
@@ -141,8 +144,18 @@ impl Browser {
         Ok(found.await.into_iter().flatten().collect())
     }
 
+    /// Waits until the browser knows which of its windows has the keyboard. If it hears of that later, it gives the
+    /// keyboard to the part of the window that had it before.
+    async fn settle_display(&self) {
+        let Some(x11) = self.display.x11.get().cloned() else { return };
+        if let Err(error) = blocking(move || settle(&x11)).await {
+            tracing::debug!(%error, "the browser's window takes no events");
+        }
+    }
+
     async fn focus_page(&self, target: &str) -> Result<(), CdpError> {
         let page = self.attach(target.to_owned(), BROWSER_TIMEOUT).await?;
+        self.settle_display().await;
         let focused = self.cdp.call(Some(&page.session), "Page.bringToFront", json!({}), BROWSER_TIMEOUT).await;
         self.detach(&page).await;
         focused.map(drop)

@@ -12,7 +12,7 @@ mod keyboard;
 mod page_input;
 mod path;
 mod perform;
-mod signs;
+pub(crate) mod signs;
 mod us_keys;
 
 use std::sync::{Arc, Weak};

@@ -45,8 +45,10 @@ fn windows(x11: &X11) -> Result<Vec<Window>, DisplayError> {
 }
 
 /// Returns once the browser has processed every event that was sent before; at once if no window supports pings.
-pub(super) fn settle(x11: &X11) -> Result<(), DisplayError> {
+pub(crate) fn settle(x11: &X11) -> Result<(), DisplayError> {
     x11.settle_windows()?;
+    // The events of the connection are for one at a time.
+    let _turn = x11.settling.lock();
     let listen = |mask| -> Result<(), DisplayError> {
         let mask = ChangeWindowAttributesAux::new().event_mask(mask);
         x11.connection.change_window_attributes(x11.root, &mask).map_err(DisplayError::x).map(drop)
