@@ -3,7 +3,8 @@
 mod active_page;
 mod capture;
 mod dialogs;
-mod new_windows;
+mod kiosk_windows;
+mod on_display;
 mod open_pages;
 mod remote;
 mod reopen;
@@ -19,11 +20,11 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::cdp::{Cdp, CdpError, Endpoint, Notice, text};
+use crate::display::Display;
 use crate::flags::WINDOW_FRAME;
 use crate::own_page;
 use casement_agent_protocol::Viewport;
 
-pub(crate) use new_windows::NewWindows;
 pub(crate) use reopen::{OpenTabs, RESTART_PAGE};
 
 /// The timeout of a call that does not depend on a page.
@@ -65,8 +66,9 @@ pub(crate) struct Browser {
     open_pages: open_pages::OpenPages,
     /// True if new pages are resized to the viewport.
     resizes_new: AtomicBool,
-    new_windows: OnceLock<NewWindows>,
+    kiosk: OnceLock<Arc<Display>>,
     held_sizes: remote::HeldSizes,
+    display: on_display::OnDisplay,
 }
 
 impl Browser {
@@ -101,8 +103,9 @@ impl Browser {
             dialogs: dialogs::Dialogs::default(),
             open_pages: open_pages::OpenPages::default(),
             resizes_new: AtomicBool::new(false),
-            new_windows: OnceLock::new(),
+            kiosk: OnceLock::new(),
             held_sizes: remote::HeldSizes::default(),
+            display: on_display::OnDisplay::default(),
         };
         let owned = |key: &str| text(&version[key]).to_owned();
         let version = Version { product: owned("product"), user_agent: owned("userAgent") };
@@ -271,7 +274,8 @@ impl Browser {
             return self.close_page(&target).await;
         }
         Arc::clone(&self).track_new_page(target.clone()).await;
-        self.place_window(&target).await;
+        self.show_in_kiosk(&target).await;
+        self.focus_new_page(&target).await;
         if self.resizes_new.load(Ordering::Relaxed) {
             self.resize_new(target).await;
         }
@@ -468,8 +472,12 @@ async fn handle_notices(browser: std::sync::Weak<Browser>, mut notices: mpsc::Re
             }
             "Target.targetCreated" if is_page_of_caller(&notice.params["targetInfo"]) => {
                 if let Some(target) = notice.params["targetInfo"]["targetId"].as_str().map(str::to_owned) {
+                    let opening = browser.display.opening();
                     // In a task of its own, because a slow page must not delay other notices.
-                    tokio::spawn(async move { browser.page_opened(target).await });
+                    tokio::spawn(async move {
+                        browser.page_opened(target).await;
+                        drop(opening);
+                    });
                 }
             }
             "Target.targetDestroyed" => {

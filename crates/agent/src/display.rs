@@ -11,12 +11,14 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 use x11rb::protocol::randr::{self, ConnectionExt as _};
-use x11rb::protocol::xproto::{ConfigureWindowAux, ConnectionExt as _, MapState, Window};
+use x11rb::protocol::xproto::ConnectionExt as _;
+use x11rb::protocol::xproto::Window;
 use x11rb::rust_connection::RustConnection;
 
 use crate::flags;
 use crate::picture::{self, PictureError};
 use crate::session_log;
+use crate::window_manager::WindowManagerError;
 use crate::x11::{FRAMEBUFFER, X11};
 use casement_agent_protocol::{Region, Viewport};
 
@@ -46,6 +48,8 @@ pub(crate) enum DisplayError {
     Hung(Duration),
     #[error(transparent)]
     Picture(#[from] PictureError),
+    #[error(transparent)]
+    WindowManager(#[from] WindowManagerError),
 }
 
 impl DisplayError {
@@ -118,7 +122,12 @@ impl Display {
         &self.name
     }
 
-    /// Resizes the display and every window on it.
+    /// Decides whether windows with tabs fill the display from now on, whatever size they ask for.
+    pub(crate) fn fill(&self, filling: bool) {
+        self.x11.fill(filling);
+    }
+
+    /// Resizes the display. Windows with tabs fill it, and all others stay within it.
     pub(crate) async fn resize(&self, viewport: Viewport) -> Result<(), DisplayError> {
         let x11 = self.x11();
         blocking(move || resize(&x11, viewport)).await
@@ -128,12 +137,6 @@ impl Display {
     pub(crate) async fn size(&self) -> Result<(u16, u16), DisplayError> {
         let x11 = self.x11();
         blocking(move || size(&x11)).await
-    }
-
-    /// Resizes the windows of this size to the display.
-    pub(crate) async fn fill_with_windows_of(&self, of: (u16, u16)) -> Result<(), DisplayError> {
-        let x11 = self.x11();
-        blocking(move || fill_with_windows(&x11, size(&x11)?, Some(of))).await
     }
 
     /// Returns a PNG of `region` of the display, with window frames and without the mouse cursor.
@@ -174,7 +177,8 @@ fn resize(x11: &X11, viewport: Viewport) -> Result<(), DisplayError> {
         return Err(DisplayError::OutOfRange(range.max_width, range.max_height));
     }
     set_mode(connection, root, width, height)?;
-    fill_with_windows(x11, (width, height), None)
+    // The window manager resizes the windows.
+    x11.settle_windows()
 }
 
 fn size(x11: &X11) -> Result<(u16, u16), DisplayError> {
@@ -238,29 +242,4 @@ fn new_mode(connection: &RustConnection, root: Window, width: u16, height: u16) 
 /// Returns the physical size at 96 dots per inch.
 fn millimetres(pixels: u16) -> u32 {
     (u32::from(pixels) * 254).div_ceil(960)
-}
-
-/// Resizes every visible window to the display, or those of this size, because there is no window manager.
-fn fill_with_windows(x11: &X11, (width, height): (u16, u16), of: Option<(u16, u16)>) -> Result<(), DisplayError> {
-    let connection = &x11.connection;
-    let tree = connection.query_tree(x11.root).map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
-    for window in tree.children {
-        let attributes = connection.get_window_attributes(window).map_err(DisplayError::x)?.reply();
-        // A window may close between two requests; menus and tooltips place themselves.
-        let Ok(attributes) = attributes else { continue };
-        if attributes.override_redirect || attributes.map_state != MapState::VIEWABLE {
-            continue;
-        }
-        if let Some(of) = of {
-            let geometry = connection.get_geometry(window).map_err(DisplayError::x)?.reply();
-            if !geometry.is_ok_and(|geometry| (geometry.width, geometry.height) == of) {
-                continue;
-            }
-        }
-        let place = ConfigureWindowAux::new().x(0).y(0).width(u32::from(width)).height(u32::from(height));
-        connection.configure_window(window, &place).map_err(DisplayError::x)?.ignore_error();
-    }
-    // The reply confirms all requests before it.
-    connection.get_input_focus().map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?;
-    Ok(())
 }

@@ -50,6 +50,7 @@ mod supervisor;
 mod telemetry;
 mod view;
 mod webmcp;
+mod window_manager;
 mod x11;
 
 pub use run::{AgentError, run};

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use parking_lot::Mutex;
 use x11rb::connection::{Connection as _, RequestConnection as _};
 use x11rb::protocol::xfixes::ConnectionExt as _;
 use x11rb::protocol::xproto::{ConnectionExt as _, ImageFormat, Window};
@@ -14,6 +15,7 @@ use x11rb::protocol::xtest;
 use x11rb::rust_connection::RustConnection;
 
 use crate::display::DisplayError;
+use crate::window_manager::{BrowserWindows, WindowManager};
 use casement_agent_protocol::Region;
 
 /// The directory and the name of the framebuffer file, in which the X server stores its picture.
@@ -40,6 +42,9 @@ pub(crate) struct X11 {
     pub(crate) root: Window,
     /// The atoms `WM_PROTOCOLS` and `_NET_WM_PING`, with which windows are pinged.
     pub(crate) ping: (u32, u32),
+    /// Held by whoever waits for the events of the connection.
+    pub(crate) settling: Mutex<()>,
+    window_manager: WindowManager,
     framebuffer: Option<Framebuffer>,
 }
 
@@ -79,7 +84,7 @@ struct Patch {
 }
 
 impl X11 {
-    /// Connects to the display `name`.
+    /// Connects to the display `name`, which is new, and starts its window manager.
     pub(crate) fn connect(name: &str) -> Result<Self, DisplayError> {
         let (connection, screen) = RustConnection::connect(Some(name)).map_err(DisplayError::x)?;
         let root = connection.setup().roots.get(screen).ok_or_else(|| DisplayError::x("no screen"))?.root;
@@ -96,7 +101,23 @@ impl X11 {
         if framebuffer.is_none() {
             tracing::warn!("the framebuffer file is not usable: every picture is requested from the X server");
         }
-        Ok(Self { connection, root, ping, framebuffer })
+        let window_manager = WindowManager::start(name)?;
+        Ok(Self { connection, root, ping, settling: Mutex::default(), window_manager, framebuffer })
+    }
+
+    /// Decides whether windows with tabs fill the display from now on, whatever size they ask for.
+    pub(crate) fn fill(&self, filling: bool) {
+        self.window_manager.fill(filling);
+    }
+
+    /// Returns the browser's windows.
+    pub(crate) fn browser_windows(&self) -> BrowserWindows {
+        self.window_manager.browser_windows()
+    }
+
+    /// Returns once the window manager has acted on everything that happened on the display before.
+    pub(crate) fn settle_windows(&self) -> Result<(), DisplayError> {
+        Ok(self.window_manager.settle(&self.connection)?)
     }
 
     /// Returns the width and height of the display, in pixels.

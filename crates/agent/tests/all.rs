@@ -68,3 +68,5 @@ mod web;
 mod webmcp;
 #[path = "all/webmcp_custom.rs"]
 mod webmcp_custom;
+#[path = "all/windows.rs"]
+mod windows;

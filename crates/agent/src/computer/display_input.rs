@@ -10,7 +10,8 @@ use x11rb::protocol::xtest::ConnectionExt as _;
 
 use super::key_sym::KeySym;
 use super::keyboard::{self, Keyboard};
-use super::signs::{focus, settle};
+use super::signs::settle;
+use crate::browser::Browser;
 use crate::display::{DisplayError, blocking};
 use crate::x11::X11;
 use casement_agent_protocol::computer::{Button, Point};
@@ -32,13 +33,14 @@ const STEPS: u32 = 50;
 #[derive(Debug)]
 pub(super) struct DisplayInput {
     x11: Arc<X11>,
+    browser: Arc<Browser>,
     keyboard: Arc<Mutex<Keyboard>>,
     hidden: bool,
 }
 
 impl DisplayInput {
-    pub(super) fn new(x11: Arc<X11>) -> Self {
-        Self { x11, keyboard: Arc::default(), hidden: false }
+    pub(super) fn new(x11: Arc<X11>, browser: Arc<Browser>) -> Self {
+        Self { x11, browser, keyboard: Arc::default(), hidden: false }
     }
 
     /// Runs blocking work, one piece at a time. Work that has begun is completed even if its caller disconnects.
@@ -117,11 +119,12 @@ impl DisplayInput {
         Ok(())
     }
 
-    /// Prepares the keyboard for key presses: reads its symbols, and gives the focus to the uppermost window.
+    /// Prepares the keyboard for key presses: reads its symbols, and waits until the window in front has the keyboard.
     pub(super) async fn ready_keyboard(&self) -> Result<(), DisplayError> {
+        self.browser.settle_new_pages().await;
         self.with(|x11, keyboard| {
             keyboard.refresh(x11)?;
-            focus(x11)
+            x11.settle_windows()
         })
         .await
     }
@@ -177,6 +180,13 @@ impl DisplayInput {
             .await?;
             self.hidden = hidden;
         }
+        Ok(())
+    }
+
+    /// Returns once the browser has acted on a shortcut: it asks the page first, and only then moves the focus.
+    pub(super) async fn settle_shortcut(&self) -> Result<(), DisplayError> {
+        self.settle().await?;
+        self.browser.settle_front().await;
         Ok(())
     }
 

@@ -21,7 +21,7 @@ type Done = Result<(), InputError>;
 impl InputDevices {
     pub(super) fn of(running: &RunningBrowser) -> Self {
         match &running.display {
-            Some(display) => Self::Display(DisplayInput::new(display.x11())),
+            Some(display) => Self::Display(DisplayInput::new(display.x11(), running.browser.clone())),
             None => Self::Page(Box::new(PageInput::new(running.browser.clone()))),
         }
     }
@@ -62,6 +62,14 @@ impl InputDevices {
         match self {
             Self::Display(devices) => Ok(devices.settle().await?),
             // Every event was acknowledged.
+            Self::Page(_) => Ok(()),
+        }
+    }
+
+    /// Waits until the browser has acted on a shortcut.
+    pub(super) async fn end_shortcut(&mut self) -> Done {
+        match self {
+            Self::Display(devices) => Ok(devices.settle_shortcut().await?),
             Self::Page(_) => Ok(()),
         }
     }

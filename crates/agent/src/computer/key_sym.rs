@@ -29,3 +29,8 @@ pub(super) fn number_lock(key: KeySym) -> Option<bool> {
 pub(super) fn composes(key: KeySym) -> bool {
     key == MULTI_KEY || (0xfe50..=0xfe93).contains(&key)
 }
+
+/// Returns true for F1 to F24.
+pub(super) fn is_function(key: KeySym) -> bool {
+    matches!(key, 0xffbe..=0xffd5)
+}

@@ -18,7 +18,7 @@ mod page_input;
 mod path;
 mod perform;
 mod select_list;
-mod signs;
+pub(crate) mod signs;
 mod us_keys;
 
 use std::sync::{Arc, Weak};

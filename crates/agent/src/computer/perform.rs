@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::input_devices::InputDevices;
 use super::input_error::InputError;
-use super::key_sym::{KeySym, SHIFT_KEYS, is_command};
+use super::key_sym::{KeySym, SHIFT_KEYS, is_command, is_function};
 use super::path;
 use casement_agent_protocol::computer::{Action, Button, ClickKind, Point};
 
@@ -214,7 +214,12 @@ impl Performer<'_> {
             }
         }
         self.pause(duration).await?;
-        self.release(before).await
+        self.release(before).await?;
+        let held = self.pressed.iter().filter_map(|held| if let Pressed::Key(key) = held { Some(key) } else { None });
+        if chords.iter().flatten().chain(held).any(|key| is_command(*key) || is_function(*key)) {
+            self.devices.end_shortcut().await?;
+        }
+        Ok(())
     }
 
     /// Returns the keys of a chord as they are pressed. With a command key a capital letter means the key of that

@@ -1,7 +1,6 @@
 //! Waits until the browser has processed all input that was sent to the display.
 //!
-//! A window manager may ping a window, and the window's program answers after the events that it received before. There
-//! is no window manager in the sandbox, so the agent sends the pings.
+//! The window's program answers a ping after the events that it received before.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -10,8 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use x11rb::connection::Connection as _;
 use x11rb::protocol::Event;
 use x11rb::protocol::xproto::{
-    AtomEnum, ChangeWindowAttributesAux, ClientMessageEvent, ConnectionExt as _, EventMask, InputFocus, MapState,
-    Window,
+    AtomEnum, ChangeWindowAttributesAux, ClientMessageEvent, ConnectionExt as _, EventMask, MapState, Window,
 };
 
 use crate::display::DisplayError;
@@ -46,24 +44,37 @@ fn windows(x11: &X11) -> Result<Vec<Window>, DisplayError> {
     Ok(seen)
 }
 
-/// Gives the keyboard focus to the uppermost window, as a window manager would.
-pub(super) fn focus(x11: &X11) -> Result<(), DisplayError> {
-    let focus = x11.connection.get_input_focus().map_err(DisplayError::x)?.reply().map_err(DisplayError::x)?.focus;
-    let windows = windows(x11)?;
-    let Some(top) = windows.last().copied() else { return Ok(()) };
-    // Any other window with the focus is a part of one of these windows, or a menu that took the keyboard.
-    let lost = focus <= 1 || focus == x11.root || windows.contains(&focus);
-    if focus == top || !lost {
-        return Ok(());
-    }
-    x11.connection.set_input_focus(InputFocus::PARENT, top, 0_u32).map_err(DisplayError::x)?.ignore_error();
-    Ok(())
+/// Returns once the browser has processed every event that was sent before; at once if no window supports pings.
+pub(crate) fn settle(x11: &X11) -> Result<(), DisplayError> {
+    x11.settle_windows()?;
+    // The events of the connection are for one at a time.
+    let _turn = x11.settling.lock();
+    let listen = |mask| -> Result<(), DisplayError> {
+        let mask = ChangeWindowAttributesAux::new().event_mask(mask);
+        x11.connection.change_window_attributes(x11.root, &mask).map_err(DisplayError::x).map(drop)
+    };
+    listen(EventMask::SUBSTRUCTURE_NOTIFY)?;
+    let deadline = Instant::now() + TIMEOUT;
+    let settled = loop {
+        let answer = match pinged(x11)? {
+            Some(window) => answered(x11, window, deadline),
+            None => Ok(true),
+        };
+        match answer {
+            // The events closed the window, as Enter closes a dialog.
+            Ok(false) => {}
+            Ok(true) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    listen(EventMask::NO_EVENT)?;
+    x11.connection.flush().map_err(DisplayError::x)?;
+    settled
 }
 
-/// Returns once the browser has processed every event that was sent before; at once if no window supports pings.
-pub(super) fn settle(x11: &X11) -> Result<(), DisplayError> {
+/// Returns the uppermost window that supports pings.
+fn pinged(x11: &X11) -> Result<Option<Window>, DisplayError> {
     let (protocols, ping) = x11.ping;
-    let mut requested = None;
     for window in windows(x11)?.into_iter().rev() {
         let understood = x11
             .connection
@@ -71,34 +82,26 @@ pub(super) fn settle(x11: &X11) -> Result<(), DisplayError> {
             .map_err(DisplayError::x)?
             .reply();
         if understood.is_ok_and(|list| list.value32().is_some_and(|mut atoms| atoms.any(|atom| atom == ping))) {
-            requested = Some(window);
-            break;
+            return Ok(Some(window));
         }
     }
-    let Some(window) = requested else { return Ok(()) };
-    let listen = |mask| -> Result<(), DisplayError> {
-        let mask = ChangeWindowAttributesAux::new().event_mask(mask);
-        x11.connection.change_window_attributes(x11.root, &mask).map_err(DisplayError::x).map(drop)
-    };
-    listen(EventMask::SUBSTRUCTURE_NOTIFY)?;
+    Ok(None)
+}
+
+/// Pings a window. Returns false if it closes instead of an answer.
+fn answered(x11: &X11, window: Window, deadline: Instant) -> Result<bool, DisplayError> {
+    let (protocols, ping) = x11.ping;
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let message = ClientMessageEvent::new(32, window, protocols, [ping, number, window, 0, 0]);
     x11.connection.send_event(false, window, EventMask::NO_EVENT, message).map_err(DisplayError::x)?;
     x11.connection.flush().map_err(DisplayError::x)?;
-    let answered = answered(x11, number);
-    listen(EventMask::NO_EVENT)?;
-    x11.connection.flush().map_err(DisplayError::x)?;
-    answered
-}
-
-fn answered(x11: &X11, number: u32) -> Result<(), DisplayError> {
-    let deadline = Instant::now() + TIMEOUT;
     loop {
         while let Some(event) = x11.connection.poll_for_event().map_err(DisplayError::x)? {
             match event {
                 Event::ClientMessage(answer) if answer.window == x11.root && answer.data.as_data32()[1] == number => {
-                    return Ok(());
+                    return Ok(true);
                 }
+                Event::DestroyNotify(closed) if closed.window == window => return Ok(false),
                 _ => {}
             }
         }

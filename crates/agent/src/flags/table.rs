@@ -169,9 +169,8 @@ pub(super) const SWITCHES: &[Switch] = &[
     Switch::new("--proxy-server=http://127.0.0.1:<FORWARDER_PORT>", ALL, "the only way out of the sandbox"),
     Switch::new("--remote-debugging-port=<DEBUGGING_PORT>", ALL, "the connections of clients, which the server relays"),
     Switch::new("--user-data-dir=<PROFILE>", ALL, "the session's profile"),
-    Switch::new("--window-position=0,0", ALL, "the window begins where the display begins"),
+    Switch::new("--window-position=0,0", WITHOUT_DISPLAY, "the window begins where the screen begins"),
     Switch::new("--window-size=<WIDTH>,<OUTER_HEIGHT>", WITHOUT_DISPLAY, "the page has the size of the viewport"),
-    Switch::new("--window-size=<WIDTH>,<HEIGHT>", ON_DISPLAY, "the window fills the display"),
     Switch::new("--headless=new", &[Kind::Headless], "no display"),
     Switch::new("--screen-info={<WIDTH>x<HEIGHT>}", &[Kind::Headless], "the screen has the size of the viewport"),
     Switch::new(

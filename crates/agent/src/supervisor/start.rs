@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Processes, Supervisor, first_request};
-use crate::browser::{Browser, NewWindows, OpenTabs, RESTART_PAGE};
+use crate::browser::{Browser, OpenTabs, RESTART_PAGE};
 use crate::browser_handle::RunningBrowser;
 use crate::cdp::{CdpError, Endpoint};
 use crate::chromium::{Chromium, StartError};
@@ -135,6 +135,10 @@ impl Supervisor {
             first_page: previous.map(|_| RESTART_PAGE),
             restore,
         };
+        if let Some(display) = &display {
+            // `--window-size` would do this too, but for every pop-up as well.
+            display.fill(true);
+        }
         let mut chromium = Chromium::spawn(config, &plan, display.as_deref().map(Display::name))?;
         status.add_stage("spawn");
         let path = chromium.debugging_path().await?;
@@ -146,6 +150,9 @@ impl Supervisor {
             browser.cdp.send(None, "Browser.setDownloadBehavior", downloads::behavior(&config.profile)).await?;
         }
         browser.prove_first_page(config.headless).await?;
+        if let Some(display) = &display {
+            browser.show_on(display.x11());
+        }
         browser.follow_pages().await?;
         if let Some(previous) = previous {
             browser.show_restored(previous).await?;
@@ -156,11 +163,11 @@ impl Supervisor {
             }
         }
         if let Some(display) = &display {
-            // Chromium makes a new window one pixel smaller than the display, so that no window manager treats it as
-            // full screen.
-            display.resize(viewport).await?;
-            let display = Arc::clone(display);
-            browser.fill_display(NewWindows { display, opened: viewport, is_kiosk: config.kiosk_mode });
+            browser.settle_on_display(viewport).await?;
+            display.fill(false);
+            if config.kiosk_mode {
+                browser.fill_screen_of(Arc::clone(display));
+            }
         }
         status.add_stage("evaluated");
         self.browser.replace(Some(RunningBrowser { browser, display: display.clone(), pid: chromium.pid() }));

@@ -22,10 +22,11 @@ fn selenium_drives(headless: bool) -> anyhow::Result<()> {
     let session = server.create(&json!({ "headless": headless, "timeout_seconds": 600 }))?;
 
     let arguments = [address(&session), session.token().to_owned(), pages.url("")];
-    let arguments = arguments.each_ref().map(String::as_str);
+    let display = ["display"].into_iter().filter(|_| !headless);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(display).collect();
     let run = Clients::find()?.run(server, "crates/app/tests/scripts/selenium_drive.py", &arguments)?;
 
-    let saw = json!({
+    let mut saw = json!({
         "websocket": session.text("webdriver_ws_url").split('?').next(),
         "said": "Hello, Ada",
         "seen": ["click"],
@@ -34,6 +35,12 @@ fn selenium_drives(headless: bool) -> anyhow::Result<()> {
         "tree": [pages.url("/form")],
         "title": "Green",
     });
+    if !headless {
+        let (part, hidden, whole) = ("50,60,700,500,visible", "50,60,700,500,hidden", "0,0,1920,1080,visible");
+        let classic = [json!([50, 60, 700, 500]), json!(part), json!(whole), json!(hidden), json!(whole)];
+        let bidi = [part, hidden, part, whole, part, whole, whole].map(Value::from);
+        saw["windows"] = classic.into_iter().chain(bidi).collect();
+    }
     assert_eq!(run.json()?, saw);
     let mut later = Cdp::connect(session.text("cdp_ws_url"))?;
     let page = later.page()?;

@@ -1,4 +1,4 @@
-"""selenium_drive.py ADDRESS TOKEN PAGES_URL: what a program does with one browser, classic and BiDi, and what it saw."""
+"""selenium_drive.py ADDRESS TOKEN PAGES_URL [display]: what a program does with one browser, classic and BiDi."""
 import json
 import queue
 import struct
@@ -10,7 +10,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-address, token, pages = sys.argv[1:]
+address, token, pages, *display = sys.argv[1:]
 # The short form, which Selenium calls insecure: the password is in the address.
 warnings.simplefilter("ignore")
 parts = urlsplit(address)
@@ -19,6 +19,43 @@ remote = parts._replace(netloc=f"x:{token}@{parts.netloc}").geturl()
 options = webdriver.ChromeOptions()
 options.enable_bidi = True
 driver = webdriver.Remote(remote, options=options)
+
+
+def windows():
+    """Returns what became of the window after each operation on it."""
+
+    def seen():
+        sides = "[screenX, screenY, outerWidth, outerHeight, document.visibilityState]"
+        return driver.execute_script(f"return {sides}.join()")
+
+    def reaches(what):
+        WebDriverWait(driver, 120, poll_frequency=0.05).until(lambda _: seen() == what)
+        return what
+
+    rect = driver.set_window_rect(50, 60, 700, 500)
+    became = [[rect[side] for side in ("x", "y", "width", "height")], reaches("50,60,700,500,visible")]
+    driver.maximize_window()
+    became.append(reaches("0,0,1920,1080,visible"))
+    driver.minimize_window()
+    became.append(reaches("50,60,700,500,hidden"))
+    driver.fullscreen_window()
+    became.append(reaches("0,0,1920,1080,visible"))
+    window = driver.browser.get_client_windows()[0].client_window
+    # Over BiDi the answer may still name the state before.
+    for state, what in [
+        ("normal", "50,60,700,500,visible"),
+        ("minimized", "50,60,700,500,hidden"),
+        ("normal", "50,60,700,500,visible"),
+        ("fullscreen", "0,0,1920,1080,visible"),
+        ("normal", "50,60,700,500,visible"),
+        ("maximized", "0,0,1920,1080,visible"),
+        ({"state": "normal", "x": 0, "y": 0, "width": 1920, "height": 1080}, "0,0,1920,1080,visible"),
+    ]:
+        driver.browser.set_client_window_state(window, state)
+        became.append(reaches(what))
+    return became
+
+
 saw = {}
 try:
     saw["websocket"] = driver.capabilities["webSocketUrl"].split("/session/")[0]
@@ -40,6 +77,8 @@ try:
     driver.browsing_context.navigate(context=tree[0].context, url=pages + "/green", wait="complete")
     WebDriverWait(driver, 120).until(lambda d: d.title == "Green")
     saw["title"] = driver.title
+    if display:
+        saw["windows"] = windows()
 finally:
     driver.quit()
 print(json.dumps(saw))
