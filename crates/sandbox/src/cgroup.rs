@@ -94,7 +94,9 @@ impl Controllers {
     /// this namespace.
     fn usable(self) -> Option<Self> {
         self.remove_stale();
-        let mut process = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().ok()?;
+        // It is killed while it may still be starting: a preloaded library of this process could leave a lock behind.
+        let mut trial = Command::new("cat");
+        let mut process = trial.env_clear().stdin(Stdio::piped()).stdout(Stdio::null()).spawn().ok()?;
         let pid = process.id();
         let groups = self.plan(&format!("{TRIAL_PREFIX}{pid}"));
         let usable = groups.make(self.memory(), 64 << 20, 16).and_then(|()| groups.join(pid as i32));
