@@ -110,6 +110,10 @@ check_installation() {
   [ "$(stat -c %a /etc/casement/casement.toml)" = 600 ] || fail "others may read the configuration"
   [ -s /usr/lib/casement/runner/runner.blob ] || fail "the script runner has no snapshot"
   [ -s /usr/share/man/man1/casement.1 ] || fail "there is no manual page"
+  [ -s /usr/share/man/man1/casement-sessions-exec.1 ] || fail "a verb has no manual page"
+  [ -s /usr/share/casement/casement-alerts.yaml ] || fail "the alert rules are missing"
+  [ -s /usr/share/casement/grafana-dashboard.json ] || fail "the dashboard is missing"
+  [ -s /usr/share/doc/casement/guides/troubleshooting.md ] || fail "the guides are missing"
   [ -s /usr/share/bash-completion/completions/casement ] || fail "there are no completions"
   systemctl --quiet is-enabled casement || fail "the service does not start with the machine"
   quietly casement doctor

@@ -19,13 +19,6 @@ const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "
 
 /// The files of the tree that the program prints, with its arguments.
 const PRINTED: &[(&[&str], &str)] = &[
-    (&["man"], "share/man/man1/casement.1"),
-    (&["man", "serve"], "share/man/man1/casement-serve.1"),
-    (&["man", "doctor"], "share/man/man1/casement-doctor.1"),
-    (&["man", "stop"], "share/man/man1/casement-stop.1"),
-    (&["man", "drain"], "share/man/man1/casement-drain.1"),
-    (&["man", "backup"], "share/man/man1/casement-backup.1"),
-    (&["man", "restore"], "share/man/man1/casement-restore.1"),
     (&["completion", "bash"], "share/bash-completion/completions/casement"),
     (&["completion", "zsh"], "share/zsh/site-functions/_casement"),
     (&["completion", "fish"], "share/fish/vendor_completions.d/casement.fish"),
@@ -33,11 +26,18 @@ const PRINTED: &[(&[&str], &str)] = &[
 /// The files of the tree that are copies of files of the repository.
 const COPIED: &[(&str, &str)] = &[
     ("deploy/apparmor/casement", "share/casement/apparmor"),
+    ("deploy/prometheus/alerts.yaml", "share/casement/casement-alerts.yaml"),
+    ("deploy/grafana/casement.json", "share/casement/grafana-dashboard.json"),
     ("CHANGELOG.md", "share/doc/casement/CHANGELOG.md"),
     ("LICENSE-APACHE", "share/doc/casement/LICENSE-APACHE"),
     ("LICENSE-MIT", "share/doc/casement/LICENSE-MIT"),
-    ("docs/install.md", "share/doc/casement/install.md"),
 ];
+/// The folders of the tree with the documents, and those of the repository that they are copies of.
+const DOCUMENTS: &[(&str, &str)] = &[("docs", "share/doc/casement"), ("docs/guides", "share/doc/casement/guides")];
+/// The endings of files that are documents.
+const DOCUMENT_ENDINGS: [&str; 2] = [".md", ".json"];
+/// The folder of the manual pages.
+const MANUALS: &str = "share/man/man1";
 
 pub(crate) fn run() -> Result<()> {
     packages::ensure(&[packages::DIST])?;
@@ -77,6 +77,14 @@ fn assemble(target: &Path, tree: &Path) -> Result<()> {
     for (arguments, file) in PRINTED {
         write(&tree.join(file), &printed(&program, arguments)?)?;
     }
+    fs::create_dir_all(tree.join(MANUALS))?;
+    let manuals = tree.join(MANUALS);
+    printed(&program, &["man", "--all", manuals.to_str().context("the tree has no name in UTF-8")?])?;
+    for (source, folder) in DOCUMENTS {
+        for file in documents(source)? {
+            copy(&workspace::root().join(source).join(&file), &tree.join(folder).join(&file))?;
+        }
+    }
     for (source, file) in COPIED {
         copy(&workspace::root().join(source), &tree.join(file))?;
     }
@@ -84,6 +92,14 @@ fn assemble(target: &Path, tree: &Path) -> Result<()> {
     write(&tree.join("lib/systemd/system/casement.service"), unit.as_bytes())?;
     let configuration = commented(&read("docs/examples/casement.toml")?);
     write(&tree.join("etc/casement/casement.toml"), configuration.as_bytes())
+}
+
+/// Returns the names of the documents in a folder of the repository.
+fn documents(folder: &str) -> Result<Vec<String>> {
+    let entries = fs::read_dir(workspace::root().join(folder)).with_context(|| format!("cannot list {folder}"))?;
+    let names =
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<Result<Vec<_>>>()?;
+    Ok(names.into_iter().filter(|name| DOCUMENT_ENDINGS.iter().any(|ending| name.ends_with(ending))).collect())
 }
 
 /// Returns the example of the configuration with every setting commented out, so that the defaults of later versions

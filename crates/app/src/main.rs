@@ -165,7 +165,8 @@ async fn run(command: Command, traces: Option<RecordedTraces>) -> anyhow::Result
             clap_complete::generate(shell, &mut settings::commands(None)?, "casement", &mut script);
             casement_cli::write_out(&script)
         }
-        Command::Man { command } => {
+        Command::Man { all: Some(folder), .. } => manual::write_all(&folder),
+        Command::Man { command, all: None } => {
             let mut page = Vec::new();
             manual::write(command.as_deref(), &mut page)?;
             casement_cli::write_out(&page)

@@ -210,6 +210,9 @@ pub(crate) enum Command {
     Man {
         /// The command
         command: Option<String>,
+        /// Write the pages of all commands and of their verbs to this folder
+        #[arg(long, value_name = "DIR", conflicts_with = "command")]
+        all: Option<PathBuf>,
     },
     /// The first program in a session's sandbox
     #[command(hide = true)]

@@ -184,7 +184,13 @@ fn refusal(base: &Url, status: StatusCode, body: &[u8]) -> Refusal {
             "\n  `casement context list` shows the saved servers; `casement keys create --data-dir DIR --name NAME` makes a \
              key on the server's machine"
         }
-        StatusCode::TOO_MANY_REQUESTS => "\n  `casement limits get` shows the limits",
+        StatusCode::TOO_MANY_REQUESTS if said.contains(" of the organization ") => {
+            "\n  `casement limits get` shows the limits; the operator raises them with flags of `casement serve`, such as \
+             --max-concurrent-sessions"
+        }
+        StatusCode::TOO_MANY_REQUESTS if said.contains(" of the project ") => {
+            "\n  `casement limits get-project PROJECT` shows the limits, and `casement limits update-project` raises them"
+        }
         _ => "",
     };
     Refusal { status, message, hint }

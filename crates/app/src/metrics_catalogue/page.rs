@@ -41,7 +41,7 @@ scrape_configs:
 
 ## Load the alert rules
 
-[alerts.yaml](../deploy/prometheus/alerts.yaml) contains the alert rules. Copy it beside `prometheus.yml` as `casement-alerts.yaml`, and reload
+[alerts.yaml](../deploy/prometheus/alerts.yaml) contains the alert rules (in the package `/usr/share/casement/casement-alerts.yaml`). Copy it beside `prometheus.yml` as `casement-alerts.yaml`, and reload
 Prometheus. The rules expect the job name `casement`. Each alert has a `severity` (`critical`: act now; `warning`: act in working
 hours), a `summary`, a `description`, and a `runbook`: what to look at first.
 
@@ -65,7 +65,7 @@ The alert `CasementNotReady` needs a probe of `/readyz`, for example by the blac
 
 ## Load the dashboard
 
-In Grafana choose *Dashboards*, *New*, *Import*, and upload [casement.json](../deploy/grafana/casement.json). At its top select the data source and the
+In Grafana choose *Dashboards*, *New*, *Import*, and upload [casement.json](../deploy/grafana/casement.json) (in the package `/usr/share/casement/grafana-dashboard.json`). At its top select the data source and the
 nodes. For provisioning, copy the file into the folder of a dashboard provider.
 "#;
 
