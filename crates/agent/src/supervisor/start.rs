@@ -164,7 +164,7 @@ impl Supervisor {
         }
         if let Some(display) = &display {
             browser.settle_on_display(viewport).await?;
-            display.fill(false);
+            display.fill(config.kiosk_mode);
             if config.kiosk_mode {
                 browser.fill_screen_of(Arc::clone(display));
             }

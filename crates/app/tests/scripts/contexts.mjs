@@ -47,7 +47,7 @@ async function row(page, name, { id, window }) {
 }
 
 const rows = {};
-for (const [name, session] of Object.entries(sessions)) {
+const tried = Object.entries(sessions).map(async ([name, session]) => {
   const seen = rows[name] = {};
   const playwright = await chromium.connectOverCDP(session.cdp);
   const [standard] = playwright.contexts();
@@ -81,6 +81,7 @@ for (const [name, session] of Object.entries(sessions)) {
   const elsewhere = await bidi.createBrowserContext(foreign('C:\\Users\\ada\\Downloads'));
   seen['a foreign directory over BiDi'] = await row(await elsewhere.newPage(), 'foreign-bidi', session);
   await bidi.disconnect();
-}
+});
+await Promise.all(tried);
 console.log(JSON.stringify(rows));
 process.exit();
