@@ -163,7 +163,9 @@ impl Supervisor {
             }
         }
         if let Some(display) = &display {
-            browser.settle_on_display(viewport).await?;
+            if let Err(error) = browser.settle_on_display(viewport).await {
+                tracing::warn!(%error, "cannot give the keyboard to the page");
+            }
             display.fill(config.kiosk_mode);
             if config.kiosk_mode {
                 browser.fill_screen_of(Arc::clone(display));

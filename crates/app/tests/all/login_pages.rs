@@ -188,6 +188,8 @@ fn request_step(now: &Value) -> String {
 fn over(now: &Value) -> String {
     let reason = now["website_error"].as_str().map(|words| format!(": {words}")).unwrap_or_default();
     match now["error_code"].as_str() {
+        // No login is meant to end so; the message says why.
+        Some("internal") => format!("internal: {}", text(&now["error_message"])),
         Some(code) => format!("{code}{reason}"),
         None => text(&now["flow_status"]),
     }
