@@ -47,12 +47,16 @@ impl Browser {
             !self.endpoint.is_remote() && !self.emulates_sizes(),
         );
         if is_plain {
-            let whole = self.capture_visible(page).await?;
-            if picture::size(&whole) == Some((viewport.width, viewport.height)) {
-                let cut = if is_whole { Some(whole) } else { picture::cropped(&whole, region) };
-                if let Some(cut) = cut {
-                    return Ok(cut);
+            match self.capture_visible(page).await {
+                Ok(whole) if picture::size(&whole) == Some((viewport.width, viewport.height)) => {
+                    let cut = if is_whole { Some(whole) } else { picture::cropped(&whole, region) };
+                    if let Some(cut) = cut {
+                        return Ok(cut);
+                    }
                 }
+                // Chromium refuses this kind of picture of a page that is being replaced by the next one.
+                Ok(_) | Err(CdpError::Refused { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
         let metrics = self.cdp.call(Some(&page.session), "Page.getLayoutMetrics", json!({}), BROWSER_TIMEOUT).await?;
