@@ -165,15 +165,15 @@ fn unreachable(base: &Url, error: hyper_util::client::legacy::Error) -> anyhow::
 /// Returns the error of a response: the message of the server, the details that it does not contain, and what to do next.
 fn refusal(base: &Url, status: StatusCode, body: &[u8]) -> Refusal {
     let value = serde_json::from_slice::<Value>(body).unwrap_or_default();
-    let said = without_controls(text(&value, "message"));
-    if said.is_empty() {
+    let sent = without_controls(text(&value, "message"));
+    if sent.is_empty() {
         let message = format!("{status}: {base} answers, but not as a Casement server does: is the URL right?");
         return Refusal { status, message, hint: "" };
     }
-    let mut message = format!("{status}: {said}");
+    let mut message = format!("{status}: {sent}");
     for detail in value["details"].as_array().into_iter().flatten() {
         let (field, what) = (without_controls(text(detail, "field")), without_controls(text(detail, "message")));
-        if said.contains(&what) {
+        if sent.contains(&what) {
             continue;
         }
         let line = if field.is_empty() || what.starts_with(&field) { what } else { format!("{field}: {what}") };
@@ -184,11 +184,11 @@ fn refusal(base: &Url, status: StatusCode, body: &[u8]) -> Refusal {
             "\n  `casement context list` shows the saved servers; `casement keys create --data-dir DIR --name NAME` makes a \
              key on the server's machine"
         }
-        StatusCode::TOO_MANY_REQUESTS if said.contains(" of the organization ") => {
+        StatusCode::TOO_MANY_REQUESTS if sent.contains(" of the organization ") => {
             "\n  `casement limits get` shows the limits; the operator raises them with flags of `casement serve`, such as \
              --max-concurrent-sessions"
         }
-        StatusCode::TOO_MANY_REQUESTS if said.contains(" of the project ") => {
+        StatusCode::TOO_MANY_REQUESTS if sent.contains(" of the project ") => {
             "\n  `casement limits get-project PROJECT` shows the limits, and `casement limits update-project` raises them"
         }
         _ => "",
@@ -202,29 +202,29 @@ mod tests {
 
     use super::*;
 
-    fn said(body: &str) -> String {
+    fn printed(body: &str) -> String {
         let base = "http://127.0.0.1:1/".parse().expect("a URL");
         refusal(&base, StatusCode::BAD_REQUEST, body.as_bytes()).to_string()
     }
 
     #[test]
-    fn each_error_of_a_field_is_said_once() {
+    fn each_error_of_a_field_is_printed_once() {
         let one =
             json!({ "message": "size: must be from 1 to 9", "details": [{ "message": "size: must be from 1 to 9" }] });
-        assert_eq!(said(&one.to_string()), "400 Bad Request: size: must be from 1 to 9");
+        assert_eq!(printed(&one.to_string()), "400 Bad Request: size: must be from 1 to 9");
         let two = json!({ "message": "2 fields are wrong", "details": [
             { "field": "size", "message": "must be from 1 to 9" }, { "message": "name: is required" },
         ] });
         assert_eq!(
-            said(&two.to_string()),
+            printed(&two.to_string()),
             "400 Bad Request: 2 fields are wrong\n  size: must be from 1 to 9\n  name: is required"
         );
     }
 
     #[test]
-    fn a_server_of_another_kind_is_said_to_be_one() {
+    fn a_server_of_another_kind_is_reported_as_one() {
         for body in ["", "<html>", "{}"] {
-            assert!(said(body).contains("not as a Casement server does"), "{body}");
+            assert!(printed(body).contains("not as a Casement server does"), "{body}");
         }
     }
 }

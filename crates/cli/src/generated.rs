@@ -175,8 +175,8 @@ impl Running<'_> {
             return Ok(Some(json!({ self.resource.singular(): self.given, "result": done })));
         }
         let words = [self.resource.singular(), self.given, done];
-        let said = words.into_iter().filter(|word| !word.is_empty()).map(without_controls).collect::<Vec<_>>();
-        output::print(&said.join(" "))?;
+        let line = words.into_iter().filter(|word| !word.is_empty()).map(without_controls).collect::<Vec<_>>();
+        output::print(&line.join(" "))?;
         Ok(None)
     }
 
@@ -262,12 +262,12 @@ impl Running<'_> {
         let mut last = None;
         loop {
             let (value, _) = self.value().await?;
-            let lasting = without_clocks(value.clone());
-            if last.as_ref() != Some(&lasting) {
+            let stable = without_clocks(value.clone());
+            if last.as_ref() != Some(&stable) {
                 let text = output::formatted(&value, self.format, self.columns())?;
                 // Clears the terminal, and moves to its first line.
                 output::print(&format!("{}{text}", if clears { "\u{1b}[2J\u{1b}[H" } else { "" }))?;
-                last = Some(lasting);
+                last = Some(stable);
             }
             tokio::time::sleep(interval).await;
         }

@@ -10,7 +10,7 @@ use std::process::{Command as Program, Stdio};
 use anyhow::bail;
 use clap::{ArgMatches, Args, Command, FromArgMatches as _};
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::copy::CopyCommand;
 use self::exec::ExecCommand;
@@ -94,15 +94,6 @@ pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> anyhow::Result<Opti
         _ => return Ok(None),
     }
     Ok(Some(0))
-}
-
-/// Returns `active`, or the reason of the session's end.
-pub(crate) fn state(session: &Value) -> String {
-    match (text(session, "end_reason"), session["deleted_at"].is_null()) {
-        ("", true) => "active".to_owned(),
-        ("", false) => "ended".to_owned(),
-        (reason, _) => without_controls(reason),
-    }
 }
 
 /// Returns why a session has no telemetry events: it records none, or it has ended.

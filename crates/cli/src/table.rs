@@ -5,8 +5,7 @@ use serde_json::Value;
 use time::format_description::well_known::Rfc3339;
 use time::{Duration, OffsetDateTime};
 
-use crate::sessions;
-use crate::text::without_controls;
+use crate::text::{self, without_controls};
 
 /// The longest text in a cell of a list, in characters, unless everything is asked for.
 const MAX_CELL_CHARS: usize = 60;
@@ -61,7 +60,7 @@ impl Column {
             ColumnKind::Age => moment(value).map_or_else(|| cell(value), |at| age(now - at)),
             ColumnKind::Moment => moment(value).map_or_else(|| cell(value), to_seconds),
             ColumnKind::Bytes => value.as_u64().map_or_else(|| cell(value), bytes),
-            ColumnKind::SessionState => sessions::state(record),
+            ColumnKind::SessionState => session_state(record),
         }
     }
 }
@@ -252,6 +251,15 @@ pub(crate) fn age(since: Duration) -> String {
     }
 }
 
+/// Returns `active`, or the reason of the session's end.
+fn session_state(session: &Value) -> String {
+    match (text::text(session, "end_reason"), session["deleted_at"].is_null()) {
+        ("", true) => "active".to_owned(),
+        ("", false) => "ended".to_owned(),
+        (reason, _) => without_controls(reason),
+    }
+}
+
 fn bytes(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
 }
@@ -289,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_value_of_a_record_is_shortened_unless_all_is_asked_for() {
+    fn a_long_value_of_a_record_is_shortened_in_a_narrow_table() {
         let value = json!({ "url": "u".repeat(300) });
         assert!(record(&value, false, Some(80)).chars().count() <= 80);
         assert_eq!(record(&value, true, Some(80)).chars().count(), 305);

@@ -136,8 +136,8 @@ impl Focused {
     }
 
     async fn ask(&self, browser: &Browser, expression: &str, by_value: bool) -> Result<Value, CdpError> {
-        let asked = json!({ "expression": expression, "contextId": self.context, "returnByValue": by_value });
-        let mut answer = browser.cdp.call(Some(&self.session), "Runtime.evaluate", asked, QUESTION).await?;
+        let question = json!({ "expression": expression, "contextId": self.context, "returnByValue": by_value });
+        let mut answer = browser.cdp.call(Some(&self.session), "Runtime.evaluate", question, QUESTION).await?;
         Ok(answer["result"].take())
     }
 
@@ -166,7 +166,7 @@ impl Focused {
 }
 
 async fn world(browser: &Browser, session: &str, frame: &str) -> Result<i64, CdpError> {
-    let asked = json!({ "frameId": frame, "worldName": WORLD });
-    let made = browser.cdp.call(Some(session), "Page.createIsolatedWorld", asked, QUESTION).await?;
+    let world = json!({ "frameId": frame, "worldName": WORLD });
+    let made = browser.cdp.call(Some(session), "Page.createIsolatedWorld", world, QUESTION).await?;
     Ok(made["executionContextId"].as_i64().unwrap_or_default())
 }

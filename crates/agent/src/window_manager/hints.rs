@@ -180,7 +180,7 @@ impl Hints {
     }
 
     /// Says what became of a window: its visibility, and the states of `_NET_WM_STATE`.
-    pub(super) fn tell(
+    pub(super) fn report(
         &self,
         connection: &RustConnection,
         window: Window,
@@ -193,7 +193,7 @@ impl Hints {
     }
 
     /// Says that a window has no frame.
-    pub(super) fn tell_frame(&self, connection: &RustConnection, window: Window) -> Result<()> {
+    pub(super) fn report_frame(&self, connection: &RustConnection, window: Window) -> Result<()> {
         self.set(connection, window, self.atoms._NET_FRAME_EXTENTS, AtomEnum::CARDINAL.into(), &[0; 4])
     }
 

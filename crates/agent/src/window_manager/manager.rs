@@ -136,7 +136,7 @@ impl Manager {
         let is_behind = !wishes.focus && managed.parent.is_none() && self.active.is_some();
         // A window that opens in the background appears below the one in front.
         self.windows.insert(if is_behind { 0 } else { self.windows.len() }, managed);
-        self.hints.tell_frame(&self.connection, window)?;
+        self.hints.report_frame(&self.connection, window)?;
         self.show(window)?;
         self.watch_clicks(window)?;
         if wishes.kind == Kind::Files {
@@ -155,7 +155,7 @@ impl Manager {
         let Some(managed) = self.find(window) else { return Ok(()) };
         let place = managed.shown_at(display);
         let (seen, states) = (managed.visibility(), managed.states(&atoms));
-        self.hints.tell(&self.connection, window, seen, &states)?;
+        self.hints.report(&self.connection, window, seen, &states)?;
         let side = |side: i32| u32::try_from(side).unwrap_or(1);
         let aux = ConfigureWindowAux::new()
             .x(place.x)
@@ -197,14 +197,14 @@ impl Manager {
             return Ok(self.connection.configure_window(request.window, &aux).map(drop)?);
         };
         let mut place = managed.place;
-        for (what, edge, asked) in [
+        for (what, edge, requested) in [
             (ConfigWindow::X, &mut place.x, i32::from(request.x)),
             (ConfigWindow::Y, &mut place.y, i32::from(request.y)),
             (ConfigWindow::WIDTH, &mut place.width, i32::from(request.width)),
             (ConfigWindow::HEIGHT, &mut place.height, i32::from(request.height)),
         ] {
             if asks(what) {
-                *edge = asked;
+                *edge = requested;
             }
         }
         if managed.is_normal() && !(filling && managed.kind == Kind::Tabbed) {
@@ -227,7 +227,7 @@ impl Manager {
                 Ok(())
             }
             Some(_) => {
-                self.hints.tell(&self.connection, report.window, Visibility::Withdrawn, &[])?;
+                self.hints.report(&self.connection, report.window, Visibility::Withdrawn, &[])?;
                 self.forget(report.window)
             }
             None => Ok(()),
@@ -361,7 +361,7 @@ impl Manager {
         match message.type_ {
             kind if kind == atoms._CASEMENT_SETTLE => return self.settled(data[0]),
             kind if kind == atoms._NET_REQUEST_FRAME_EXTENTS => {
-                return self.hints.tell_frame(&self.connection, window);
+                return self.hints.report_frame(&self.connection, window);
             }
             kind if kind == atoms._NET_CLOSE_WINDOW => {
                 return self.hints.send(&self.connection, window, atoms.WM_DELETE_WINDOW);

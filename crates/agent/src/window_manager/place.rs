@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_reduced_to_the_display_and_otherwise_kept() {
+    fn a_place_is_reduced_to_the_display_and_otherwise_unchanged() {
         assert_eq!(place(100, 50, 400, 300).within(DISPLAY), place(100, 50, 400, 300));
         assert_eq!(place(900, 700, 400, 300).within(DISPLAY), place(624, 468, 400, 300));
         assert_eq!(place(-20, -30, 5000, 300).within(DISPLAY), place(0, 0, 1024, 300));

@@ -101,7 +101,7 @@ async fn every_state_of_a_window_takes_effect(desk: &mut Desk) {
     let whole = json!({ "left": 0, "top": 0, "width": 1024, "height": 768 });
     let named = |state: &str| json!({ "windowState": state });
     let placed = "[screenX, screenY, outerWidth, outerHeight, document.visibilityState].join()";
-    for (asked, state, bounds, seen) in [
+    for (requested, state, bounds, seen) in [
         (small.clone(), "normal", &small, "100,50,700,500,visible"),
         (named("maximized"), "maximized", &whole, "0,0,1024,768,visible"),
         (named("normal"), "normal", &small, "100,50,700,500,visible"),
@@ -113,12 +113,12 @@ async fn every_state_of_a_window_takes_effect(desk: &mut Desk) {
         (json!({ "left": 900, "top": 700, "width": 800, "height": 5000 }), "normal", &whole, "224,0,800,768,visible"),
         (whole.clone(), "normal", &whole, "0,0,1024,768,visible"),
     ] {
-        desk.cdp.call(None, "Browser.setWindowBounds", json!({ "windowId": id, "bounds": asked })).await;
+        desk.cdp.call(None, "Browser.setWindowBounds", json!({ "windowId": id, "bounds": requested })).await;
         desk.until(placed, json!(seen)).await;
         let now = desk.cdp.call(None, "Browser.getWindowBounds", json!({ "windowId": id })).await;
-        assert_eq!(now["bounds"]["windowState"], state, "{asked}");
+        assert_eq!(now["bounds"]["windowState"], state, "{requested}");
         if seen.starts_with(&format!("{},{},", bounds["left"], bounds["top"])) {
-            assert_eq!(now["bounds"]["width"], bounds["width"], "{asked}");
+            assert_eq!(now["bounds"]["width"], bounds["width"], "{requested}");
         }
     }
     // The page is all of a window in full screen.

@@ -73,12 +73,12 @@ fn events(server: &Server, session: &Session) -> anyhow::Result<Vec<Value>> {
 }
 
 /// Returns which kinds of events name the page of a context.
-fn told(events: &[Value], context: &str) -> Vec<&'static str> {
+fn reported(events: &[Value], context: &str) -> Vec<&'static str> {
     let page = format!("{SITE}/contexts?{context}");
-    let is_told = |kind: &&'static str| {
+    let is_reported = |kind: &&'static str| {
         events.iter().any(|event| event["event"]["type"] == *kind && event["event"]["data"]["url"] == page.as_str())
     };
-    ["console_log", "network_request"].into_iter().filter(is_told).collect()
+    ["console_log", "network_request"].into_iter().filter(is_reported).collect()
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn what_a_session_promises_holds_in_every_context() -> anyhow::Result<()> {
         }
         let events = events(server, session)?;
         for context in ["default", "popup", "playwright", "popup-of-playwright", "puppeteer", "bidi"] {
-            assert_eq!(told(&events, context), ["console_log", "network_request"], "{name}, {context}");
+            assert_eq!(reported(&events, context), ["console_log", "network_request"], "{name}, {context}");
         }
         server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
     }
