@@ -168,10 +168,10 @@ async fn the_live_view_uploads_files_into_one_directory_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_names_a_live_session_by_its_name_in_every_path() {
     let mut ports = Ports::default();
-    ports.sessions.expect_find_in_project().returning(|_, which, ended_too| {
+    ports.sessions.expect_find_in_project().returning(|_, which, _| {
         let live = match which {
             IdOrName::Id(id) => *id == session_id(1),
-            IdOrName::Name(name) => !ended_too && name == "my session",
+            IdOrName::Name(name) => name == "my session",
         };
         Ok(live.then(|| session(1)))
     });
