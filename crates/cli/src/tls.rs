@@ -68,7 +68,10 @@ fn of_tls<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
 
 fn about_certificate(error: &CertificateError) -> String {
     match error {
-        CertificateError::UnknownIssuer => {
+        // The latter two: another certificate of the issuer's name is trusted.
+        CertificateError::UnknownIssuer
+        | CertificateError::BadSignature
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             "its certificate is not trusted here. --ca FILE names the certificate of the authority that issued it".to_owned()
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "its certificate has expired".to_owned(),
