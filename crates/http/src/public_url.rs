@@ -32,7 +32,7 @@ impl PublicUrl {
 
     /// Returns the URL of the request that this task serves. Outside of requests, the one of the server's configuration.
     pub(crate) fn get(&self) -> Url {
-        OF_REQUEST.try_with(Url::clone).unwrap_or_else(|_| self.configured.clone())
+        of_request().unwrap_or_else(|| self.configured.clone())
     }
 
     /// Returns whether clients reach the server over HTTPS.
@@ -69,6 +69,11 @@ impl PublicUrl {
     }
 }
 
+/// Returns the URL of the request that this task serves, for the parts of its response that are made later.
+pub(crate) fn of_request() -> Option<Url> {
+    OF_REQUEST.try_with(Url::clone).ok()
+}
+
 /// Runs what serves a request, of which the URLs begin with `url`, if one is given.
 pub(crate) async fn scope<T>(url: Option<Url>, served: impl Future<Output = T>) -> T {
     match url {
@@ -101,6 +106,16 @@ mod tests {
         assert_eq!(of("192.0.2.7:8080").as_deref(), Some("http://192.0.2.7:8080/"));
         assert_eq!(of("farm.example:9000").as_deref(), Some("http://farm.example:9000/"));
         assert_eq!(of("elsewhere.example:8080"), None);
+    }
+
+    #[tokio::test]
+    async fn a_part_of_a_response_that_is_made_later_begins_with_the_same_url() {
+        let (configured, of_caller): (Url, Url) =
+            ("http://127.0.0.1:8080".parse().expect("a URL"), "http://192.0.2.7:8080".parse().expect("a URL"));
+        let public = PublicUrl::new(configured.clone(), true);
+        let later = scope(Some(of_caller.clone()), async { of_request() }).await;
+        assert_eq!(public.get(), configured, "outside of the request");
+        assert_eq!(scope(later, async { public.get() }).await, of_caller);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::{ClientError, RequestBody};
 use crate::{Event, HEARTBEAT_SECONDS};
+
 /// The longest line of the event stream, in bytes.
 const MAX_LINE: usize = 64 << 10;
 

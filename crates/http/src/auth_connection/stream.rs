@@ -9,11 +9,13 @@ use casement_domain::{AuthConnectionId, AuthFlowId};
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Serialize;
 use tokio::time::Instant;
+use url::Url;
 
 use super::{may_use, record::FlowFacts};
 use crate::{
     answer::{Answer, Moment},
     error::{ApiError, ErrorBody},
+    public_url,
     request::{ProjectKey, Request},
     schema::ToSchema,
     sse,
@@ -57,6 +59,7 @@ pub(crate) async fn follow_auth_connection(request: Request<ProjectKey>) -> Answ
     let changes = request.services().auth_connections.follow(found.id);
     let state = Following {
         api: request.shared_api(),
+        public_url: public_url::of_request(),
         connection: found.id,
         with_addresses: may_use(request.scope(), found.id),
         changes,
@@ -71,6 +74,8 @@ pub(crate) async fn follow_auth_connection(request: Request<ProjectKey>) -> Answ
 
 struct Following {
     api: actix_web::web::Data<Api>,
+    /// The URL of the request, because the stream goes on outside of its task.
+    public_url: Option<Url>,
     connection: AuthConnectionId,
     /// Whether the caller may have the URLs of a running login.
     with_addresses: bool,
@@ -148,7 +153,7 @@ impl Following {
         self.last_mark = Some(mark);
         self.has_ended = flow.status != FlowStatus::InProgress;
         let facts = match self.with_addresses {
-            true => FlowFacts::of(&self.api, &flow).await?,
+            true => public_url::scope(self.public_url.clone(), FlowFacts::of(&self.api, &flow)).await?,
             false => FlowFacts::without_addresses(&flow),
         };
         let frame = self.frame(&flow, facts);

@@ -49,10 +49,11 @@ impl Api {
         let loaded: Vec<_> = sessions.iter().filter_map(|session| session.shape.profile).map(|one| one.id).collect();
         let profiles = self.services.profiles.of_ids(&loaded).await?;
         let (installation, now) = (self.services.sessions.installation(), self.services.clock.now());
+        let public_url = self.public_url.get();
         let record = |session: Session| {
             let loaded = session.shape.profile;
             let profile = profiles.iter().find(|profile| loaded.is_some_and(|loaded| loaded.id == profile.id));
-            let urls = Urls::for_caller(&self.public_url.get(), &self.services.tokens, &session, scope);
+            let urls = Urls::for_caller(&public_url, &self.services.tokens, &session, scope);
             let browser = session.browser.filter(|_| session.shape.network.is_some());
             let denied = browser.map(|browser| self.services.denied_requests.of(browser)).unwrap_or_default();
             SessionBody::new(session, (profile.cloned(), denied), &urls, (installation, now))
