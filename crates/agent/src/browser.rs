@@ -3,6 +3,7 @@
 mod active_page;
 mod capture;
 mod dialogs;
+pub(crate) mod focused;
 mod kiosk_windows;
 mod on_display;
 mod open_pages;

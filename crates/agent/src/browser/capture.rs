@@ -5,6 +5,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use serde_json::{Value, json};
 
+use super::focused::OpenPicker;
 use super::{BROWSER_TIMEOUT, Browser, Page};
 use crate::cdp::{CdpError, text};
 use crate::picture;
@@ -12,6 +13,8 @@ use casement_agent_protocol::Region;
 
 /// The timeout of a screenshot: a large page is drawn without a graphics card.
 const SCREENSHOT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The timeout of a picture without a clip, which Chromium does not answer for a page that is replaced at this moment.
+const WHOLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Browser {
     /// Returns a PNG of `region` of the page in front, in device pixels.
@@ -38,28 +41,13 @@ impl Browser {
         captured
     }
 
-    /// A picture with a clip closes the lists and pickers that are open, so the visible part is taken as a whole, and a part
-    /// is cut from it. That is possible where it has the size of the viewport.
     async fn capture_page(&self, page: &Page, region: Region) -> Result<Vec<u8>, CdpError> {
-        let viewport = self.viewport();
-        let (is_whole, is_plain) = (
-            region == Region { x: 0, y: 0, width: viewport.width, height: viewport.height },
-            !self.endpoint.is_remote() && !self.emulates_sizes(),
-        );
-        if is_plain {
-            match self.capture_visible(page).await {
-                Ok(whole) if picture::size(&whole) == Some((viewport.width, viewport.height)) => {
-                    let cut = if is_whole { Some(whole) } else { picture::cropped(&whole, region) };
-                    if let Some(cut) = cut {
-                        return Ok(cut);
-                    }
-                }
-                // Chromium refuses this kind of picture of a page that is being replaced by the next one.
-                Ok(_) | Err(CdpError::Refused { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
         let metrics = self.cdp.call(Some(&page.session), "Page.getLayoutMetrics", json!({}), BROWSER_TIMEOUT).await?;
+        if self.is_cut_from_whole(page, &metrics).await?
+            && let Some(cut) = self.cut(page, region).await?
+        {
+            return Ok(cut);
+        }
         // The clip is relative to the document, a region to the visible part.
         let scroll_offset = |key: &str| metrics["cssVisualViewport"][key].as_f64().unwrap_or(0.0);
         let clip = json!({
@@ -68,6 +56,36 @@ impl Browser {
             "width": region.width, "height": region.height, "scale": 1,
         });
         self.screenshot(page, json!({ "format": "png", "clip": clip, "optimizeForSpeed": true })).await
+    }
+
+    /// Returns true if the picture of a region has to be cut from one without a clip: a clip closes lists and pickers, and
+    /// counts in pixels of the page, which are larger in a zoomed one.
+    async fn is_cut_from_whole(&self, page: &Page, metrics: &Value) -> Result<bool, CdpError> {
+        if self.endpoint.is_remote() || self.emulates_sizes() {
+            return Ok(false);
+        }
+        let is_zoomed = |name: &str| metrics["cssVisualViewport"][name].as_f64().is_some_and(|factor| factor != 1.0);
+        if is_zoomed("zoom") || is_zoomed("scale") {
+            return Ok(true);
+        }
+        match OpenPicker::find(self, page).await {
+            // The document has just been left.
+            Err(CdpError::Refused { .. }) => Ok(false),
+            picker => picker.map(|picker| picker.is_some()),
+        }
+    }
+
+    /// Returns the region, cut from a picture of the visible part. Returns `None` where Chromium takes no such picture: it
+    /// refuses one of a page that is being replaced by the next one, or does not answer.
+    async fn cut(&self, page: &Page, region: Region) -> Result<Option<Vec<u8>>, CdpError> {
+        let viewport = self.viewport();
+        let whole = match tokio::time::timeout(WHOLE_TIMEOUT, self.capture_visible(page)).await {
+            Ok(Ok(whole)) if picture::size(&whole) == Some((viewport.width, viewport.height)) => whole,
+            Ok(Ok(_) | Err(CdpError::Refused { .. })) | Err(_) => return Ok(None),
+            Ok(Err(error)) => return Err(error),
+        };
+        let is_whole = region == Region { x: 0, y: 0, width: viewport.width, height: viewport.height };
+        Ok(if is_whole { Some(whole) } else { picture::cropped(&whole, region) })
     }
 
     /// Returns a PNG of the visible part of a page, with its open lists and pickers.

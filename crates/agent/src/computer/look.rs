@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::focused::{Focused, OpenPicker};
 use super::input_error::InputError;
 use super::page_input::{EVENT, PageInput};
+use crate::browser::focused::OpenPicker;
 use crate::browser::{Browser, Page};
 use crate::cdp::CdpError;
 use crate::picture::Rgb;
@@ -78,7 +78,7 @@ async fn see(browser: &Browser, page: &Page) -> Result<Seen, InputError> {
     let factor = |name: &str| metrics["cssVisualViewport"][name].as_f64().filter(|factor| *factor > 0.0).unwrap_or(1.0);
     let scale = factor("zoom") * factor("scale");
     for _ in 0..MAX_TRIES {
-        let Some(open) = open_picker(browser, page).await? else { return Ok(Seen { scale, picker: None }) };
+        let Some(open) = OpenPicker::find(browser, page).await? else { return Ok(Seen { scale, picker: None }) };
         let behind = decoded(&browser.capture_without_pickers(page).await?)?;
         let whole = decoded(&browser.capture_visible(page).await?)?;
         let again = decoded(&browser.capture_without_pickers(page).await?)?;
@@ -88,13 +88,6 @@ async fn see(browser: &Browser, page: &Page) -> Result<Seen, InputError> {
         tokio::time::sleep(PAUSE).await;
     }
     Err(InputError::Picker("a list or picker is open, but not drawn: close it with Escape".to_owned()))
-}
-
-async fn open_picker(browser: &Browser, page: &Page) -> Result<Option<OpenPicker>, CdpError> {
-    let mut focused = Focused::find(browser, page).await?;
-    let picker = focused.open_picker(browser).await;
-    focused.leave(browser).await;
-    picker
 }
 
 /// Decodes a picture of the page.

@@ -8,7 +8,6 @@ mod browser_keys;
 mod clipboard;
 mod composer;
 mod display_input;
-mod focused;
 mod input_devices;
 mod input_error;
 mod key_sym;

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::browser_keys;
 use super::composer::Composer;
-use super::focused::Focused;
 use super::input_error::InputError;
 use super::key_sym::{CAPS_LOCK, KeySym};
 use super::look::{DrawnPicker, Seen};
 use super::us_keys::{self, ALT, CONTROL, Definition, META, SHIFT};
+use crate::browser::focused::Focused;
 use crate::browser::{Browser, Page};
 use crate::cdp::CdpError;
 use casement_agent_protocol::computer::{Button, Point};

@@ -7,12 +7,12 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::focused::OpenPicker;
 use super::input_error::InputError;
 use super::key_sym::KeySym;
 use super::look::decoded;
 use super::page_input::{KEY_EVENT, PageInput, key_event};
 use super::us_keys;
+use crate::browser::focused::OpenPicker;
 use crate::cdp::CdpError;
 use crate::picture::Rgb;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::browser::{Browser, Page};
+use super::{Browser, Page};
 use crate::cdp::{CdpError, text};
 
 /// The timeout of one question.
@@ -44,7 +44,7 @@ const OPEN: &str = "(() => {
 
 /// The document that has the focus of a page.
 #[derive(Debug)]
-pub(super) struct Focused {
+pub(crate) struct Focused {
     session: String,
     context: i64,
     /// The frames of other processes that were attached to.
@@ -53,7 +53,7 @@ pub(super) struct Focused {
 
 /// An element whose list or picker is open.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct OpenPicker {
+pub(crate) struct OpenPicker {
     name: String,
     kind: String,
     /// The number of options that can be chosen.
@@ -62,23 +62,31 @@ pub(super) struct OpenPicker {
 }
 
 impl OpenPicker {
+    /// Finds the element whose list or picker is open in the document that has the focus of a page.
+    pub(crate) async fn find(browser: &Browser, page: &Page) -> Result<Option<Self>, CdpError> {
+        let mut focused = Focused::find(browser, page).await?;
+        let picker = focused.open_picker(browser).await;
+        focused.leave(browser).await;
+        picker
+    }
+
     /// Returns true for the list of a `<select>`.
-    pub(super) fn is_list(&self) -> bool {
+    pub(crate) fn is_list(&self) -> bool {
         self.name == "select"
     }
 
     /// Returns true for a list with several options that can be chosen.
-    pub(super) fn has_choice(&self) -> bool {
+    pub(crate) fn has_choice(&self) -> bool {
         self.is_list() && self.choices > 1
     }
 
     /// Returns true if no option that can be chosen follows the selected one.
-    pub(super) fn is_last_selected(&self) -> bool {
+    pub(crate) fn is_last_selected(&self) -> bool {
         self.selected().is_some_and(|before| before + 1 == self.choices)
     }
 
     /// Returns the number of options that can be chosen before the selected one; `None` if that cannot be chosen.
-    pub(super) fn selected(&self) -> Option<usize> {
+    pub(crate) fn selected(&self) -> Option<usize> {
         usize::try_from(self.before).ok()
     }
 }
@@ -95,7 +103,7 @@ impl std::fmt::Display for OpenPicker {
 
 impl Focused {
     /// Finds the document that has the focus of a page.
-    pub(super) async fn find(browser: &Browser, page: &Page) -> Result<Self, CdpError> {
+    pub(crate) async fn find(browser: &Browser, page: &Page) -> Result<Self, CdpError> {
         let session = page.session.clone();
         let tree = browser.cdp.call(Some(&session), "Page.getFrameTree", json!({}), QUESTION).await?;
         let frame = text(&tree["frameTree"]["frame"]["id"]).to_owned();
@@ -142,23 +150,22 @@ impl Focused {
     }
 
     /// Begins to watch the next pressed key.
-    pub(super) async fn listen(&self, browser: &Browser) -> Result<(), CdpError> {
+    pub(crate) async fn listen(&self, browser: &Browser) -> Result<(), CdpError> {
         self.ask(browser, LISTEN, true).await.map(drop)
     }
 
     /// Returns whether the page has prevented the effect of the watched key, also by leaving.
-    pub(super) async fn has_prevented(&self, browser: &Browser) -> bool {
+    pub(crate) async fn has_prevented(&self, browser: &Browser) -> bool {
         self.ask(browser, PREVENTED, true).await.map_or(true, |answer| answer["value"].as_bool().unwrap_or(true))
     }
 
-    /// Returns the element whose list or picker is open.
-    pub(super) async fn open_picker(&self, browser: &Browser) -> Result<Option<OpenPicker>, CdpError> {
+    async fn open_picker(&self, browser: &Browser) -> Result<Option<OpenPicker>, CdpError> {
         let mut answer = self.ask(browser, OPEN, true).await?;
         Ok(serde_json::from_value(answer["value"].take()).unwrap_or_default())
     }
 
     /// Detaches from the frames.
-    pub(super) async fn leave(&mut self, browser: &Browser) {
+    pub(crate) async fn leave(&mut self, browser: &Browser) {
         for page in self.attached.drain(..) {
             browser.detach(&page).await;
         }
