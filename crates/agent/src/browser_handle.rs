@@ -78,7 +78,7 @@ impl BrowserHandle {
     pub(crate) fn usable(&self) -> Result<Arc<RunningBrowser>, Refusal> {
         let running = self.ready().ok_or_else(|| Refusal::new(ErrorCode::NotReady, "the browser is not ready"))?;
         if running.pid.is_some_and(is_stopped) {
-            let message = "the browser's process is stopped: it answers nothing until it goes on";
+            let message = "the browser's process is suspended and cannot answer";
             return Err(Refusal::new(ErrorCode::BrowserHung, message));
         }
         Ok(running)

@@ -44,7 +44,7 @@ pub(crate) enum DisplayError {
     /// The size exceeds the given width and height of the display, in pixels.
     #[error("the display of this session shows at most {0} × {1} pixels")]
     OutOfRange(u16, u16),
-    #[error("what is on the display took no input for {} s", .0.as_secs())]
+    #[error("no window accepted input for {} s", .0.as_secs())]
     Hung(Duration),
     #[error(transparent)]
     Picture(#[from] PictureError),

@@ -300,7 +300,7 @@ pub(crate) struct DrainSettings {
     /// Return when the last session has ended
     #[arg(long)]
     pub(crate) wait: bool,
-    /// The seconds after which the sessions end that are left [default: --drain-deadline of the server]
+    /// Seconds until the remaining sessions are ended [default: --drain-deadline of the server]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=i64::from(casement_domain::node::MAX_DRAIN_SECONDS)))]
     pub(crate) deadline: Option<u32>,
 }

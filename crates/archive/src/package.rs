@@ -77,7 +77,10 @@ fn files_below(folder: &Path, excluded: &[&str]) -> io::Result<Vec<(PathBuf, Str
     let mut folders = vec![(folder.to_path_buf(), String::new(), 0)];
     while let Some((folder, prefix, depth)) = folders.pop() {
         if depth >= LIMITS.depth {
-            return Err(io::Error::other(format!("{} lies too deep, or links to what it lies in", folder.display())));
+            return Err(io::Error::other(format!(
+                "{} is nested too deeply, or links to its own parent",
+                folder.display()
+            )));
         }
         for entry in fs::read_dir(folder)? {
             let entry = entry?;

@@ -112,7 +112,7 @@ pub(crate) fn call(id: BrowserId, condition: Condition, error: &ClientError) -> 
             EngineError::NotRunning(id)
         }
         _ if condition == Condition::OutOfMemory => lost(OUT_OF_MEMORY),
-        _ if condition == Condition::Gone => lost("the session ended meanwhile"),
+        _ if condition == Condition::Gone => lost("the session has ended"),
         ClientError::Timeout(within) => {
             EngineError::Timeout { seconds: u32::try_from(within.as_secs()).unwrap_or(u32::MAX) }
         }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_sent_call_may_have_taken_effect_and_names_the_end() {
         let id = BrowserId::mint(&CountingIds::default());
-        for (condition, word) in [(Condition::OutOfMemory, "(oom)"), (Condition::Gone, "ended meanwhile")] {
+        for (condition, word) in [(Condition::OutOfMemory, "(oom)"), (Condition::Gone, "has ended")] {
             let EngineError::Lost { fault: EngineFault::BrowserCrashed, message } =
                 call(id, condition, &ClientError::TooLong)
             else {

@@ -13,7 +13,7 @@ pub enum SealError {
     #[error("the master key cannot be read: {0}")]
     NoKey(String),
     /// The value was sealed with a key that does not exist here.
-    #[error("sealed under the key {0}, which is not there")]
+    #[error("sealed with master key {0}, which is not available")]
     UnknownKey(String),
     /// The value is not the one that was sealed in this place: it is cut, altered, or moved from another place.
     #[error("the sealed value is damaged or does not belong here")]

@@ -64,7 +64,7 @@ pub(crate) enum ConnectError {
     Refused,
     /// Refused because of an address that this machine knows and the session does not. The session gets the same
     /// response as for [`Unreachable`](Self::Unreachable).
-    #[error("refused by the rules for what this machine knows")]
+    #[error("the egress rules refuse addresses of this machine and its neighbours")]
     RefusedAddress,
     #[error("no such host, or it does not answer")]
     Unreachable,

@@ -104,7 +104,7 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable { maybe_done: true, .. } => {
-                Self::new(Code::Internal, "the database was lost in the middle of it; it may have been done")
+                Self::new(Code::Internal, "the database connection was lost; the change may have been applied")
                     .caused_by(error)
             }
             StoreError::Unavailable { .. } => {
@@ -124,11 +124,11 @@ impl From<EngineError> for ApiError {
                 Self::new(Code::BrowserUnavailable, message).with_inner(EngineFault::BrowserCrashed, message)
             }
             EngineError::Failed { fault, message } => {
-                Self::new(Code::BrowserUnavailable, "the browser did not do it; nothing took effect")
+                Self::new(Code::BrowserUnavailable, "the browser did not perform the operation; nothing changed")
                     .with_inner(fault, message)
             }
             EngineError::Lost { fault, message } => {
-                Self::new(Code::Internal, "the browser was lost in the middle of it; it may have taken effect")
+                Self::new(Code::Internal, "the browser was lost during the operation; it may have taken effect")
                     .with_inner(fault, message)
             }
             EngineError::OutOfRange(why) => {
@@ -304,7 +304,7 @@ impl From<ProfileUnavailable> for ApiError {
 
 impl From<ProviderFault> for ApiError {
     fn from(fault: ProviderFault) -> Self {
-        let message = format!("the credential provider could not be asked: {fault}");
+        let message = format!("the credential provider could not be queried: {fault}");
         Self::new(Code::UpstreamError, message).with_inner(&fault, fault.to_string())
     }
 }

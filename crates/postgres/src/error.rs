@@ -62,7 +62,7 @@ impl From<ConnectionError> for Unreachable {
 
 /// A row that does not convert.
 #[derive(Debug, thiserror::Error)]
-#[error("{column} holds what it must not: {why}")]
+#[error("invalid value in column {column}: {why}")]
 pub(crate) struct BadRow {
     pub(crate) column: String,
     pub(crate) why: String,

@@ -27,7 +27,7 @@ pub enum MigrateError {
     #[error("another node has held the migration lock for {} s", LOCK_LIMIT.as_secs())]
     Locked,
     /// The migration lock could not be requested.
-    #[error("the migration lock can't be asked for: {0}")]
+    #[error("the migration lock could not be requested: {0}")]
     Lock(#[source] diesel::result::Error),
     /// A migration failed and was rolled back.
     #[error("{0}")]

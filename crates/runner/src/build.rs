@@ -130,7 +130,7 @@ impl AppBuilder {
             let mut used = lock.lock().await;
             *used = Some(self.clock.now());
             if self.artifacts.exists(&artifact).await.map_err(internal_error)? {
-                build_log.write("this source was built before: what it left is used again").await;
+                build_log.write("this source was built before; the earlier result is used again").await;
             } else {
                 self.install(&artifact, package, build_log).await?;
             }
@@ -138,7 +138,7 @@ impl AppBuilder {
         let apps = self.load(&artifact, &entrypoint, &build.environment, build_log).await?;
         // Another node deletes an artifact that no deployment has named for long, and does not know of this build.
         if !self.artifacts.exists(&artifact).await.map_err(internal_error)? {
-            return Err(internal_error("what an earlier build left was deleted meanwhile; deploy it once more"));
+            return Err(internal_error("the result of an earlier build was deleted; deploy again"));
         }
         Ok(Built { source_checksum: checksum, apps, artifact })
     }
@@ -148,7 +148,7 @@ impl AppBuilder {
         match source {
             BuildSource::Archive { blob, checksum, entrypoint } => {
                 let content = self.blobs.get(blob).await.map_err(internal_error)?;
-                let content = content.ok_or_else(|| internal_error("the uploaded archive is not there any more"))?;
+                let content = content.ok_or_else(|| internal_error("the uploaded archive no longer exists"))?;
                 let spool = self.artifacts.spool().map_err(internal_error)?;
                 let (archive, ..) = spool_to_file(spool, content, package::MAX_BYTES).await.map_err(internal_error)?;
                 Ok(FetchedSource { archive, checksum: checksum.clone(), top: None, entrypoint: entrypoint.clone() })
@@ -297,7 +297,7 @@ impl AppBuilder {
             Answer::Loaded { apps } => Ok(apps.into_iter().map(built_app).collect()),
             Answer::Ended(outcome) => failed(load_failure(outcome, &app_sandbox)),
             Answer::Refused { reason } => failed(reason),
-            _ => failed("its process said something else than was asked".to_owned()),
+            _ => failed("its process sent an unexpected answer".to_owned()),
         };
         app_sandbox.end().await;
         loaded

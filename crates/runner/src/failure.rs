@@ -38,7 +38,10 @@ pub(crate) fn outcome(outcome: Outcome, max_bytes: u64) -> Result<Option<String>
         Outcome::Returned { output: Some(output) }
             if serde_json::from_str::<serde::de::IgnoredAny>(&output).is_err() =>
         {
-            Err(RunFailure { fault: RunFault::Result, reason: "the action returned what is not JSON".to_owned() })
+            Err(RunFailure {
+                fault: RunFault::Result,
+                reason: "the action returned a value that is not JSON".to_owned(),
+            })
         }
         Outcome::Returned { output } => Ok(output),
         Outcome::Raised { reason } => Err(RunFailure { fault: RunFault::Raised, reason: printable(reason) }),

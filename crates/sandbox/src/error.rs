@@ -87,7 +87,7 @@ pub enum StartError {
         remedy: &'static str,
     },
     /// bubblewrap did not answer in time.
-    #[error("the sandbox was not there after {0} seconds")]
+    #[error("the sandbox was not ready after {0} seconds")]
     TimedOut(u64),
     /// The system refused a step.
     #[error(transparent)]

@@ -228,7 +228,7 @@ impl Kernel {
 
 /// Parses the kernel's acknowledgement: success or an error.
 fn answered(answer: &[u8]) -> io::Result<()> {
-    let unclear = || io::Error::other("the kernel answers something else than was asked");
+    let unclear = || io::Error::other("the kernel sent an unexpected answer");
     let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
     let code = answer.get(HEAD..HEAD + 4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
     match (kind, code) {

@@ -109,7 +109,7 @@ impl CredentialStore for Connect {
         })?;
         let whole: WholeItem = read(answer.body.expose_secret(), "item")?;
         if whole.id != item.id {
-            return Err(ProviderFault::BadAnswer("another item than was asked for".to_owned()));
+            return Err(ProviderFault::BadAnswer("another item than the requested one".to_owned()));
         }
         Ok(secrets_of(whole.fields.unwrap_or_default().first()))
     }

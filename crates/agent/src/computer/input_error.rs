@@ -19,7 +19,7 @@ pub(super) enum InputError {
     #[error("{0}")]
     Picker(String),
     /// The caller has disconnected.
-    #[error("the caller is gone")]
+    #[error("the caller has disconnected")]
     Cancelled,
 }
 

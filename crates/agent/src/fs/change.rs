@@ -122,7 +122,7 @@ pub(super) fn relocate(requested: &Move) -> Result<(), Fault> {
             ErrorCode::NotAllowed,
             Field::Destination,
             &requested.destination,
-            "is inside of what is moved",
+            "is inside the moved directory",
         )),
         Err(error @ Errno::EXIST) => Err(of_destination(error)),
         Err(error @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) if to.changeable().is_err() => {

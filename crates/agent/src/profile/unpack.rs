@@ -156,7 +156,7 @@ fn checked(name: &[u8]) -> Result<PathBuf, UnpackError> {
         }
     }
     if parts > MAX_DEPTH {
-        return Err(unsafe_entry(name, "lies too deep"));
+        return Err(unsafe_entry(name, "is nested too deeply"));
     }
     Ok(PathBuf::from(OsStr::from_bytes(path)))
 }
@@ -172,8 +172,8 @@ impl Fault {
         match self {
             Self::Reading(error) => UnpackError::Unreadable(error),
             Self::Writing(error) => match error.kind() {
-                ErrorKind::AlreadyExists => unsafe_entry(name, "is there twice"),
-                ErrorKind::NotADirectory => unsafe_entry(name, "lies in what is a file"),
+                ErrorKind::AlreadyExists => unsafe_entry(name, "appears twice"),
+                ErrorKind::NotADirectory => unsafe_entry(name, "has a file as its parent"),
                 _ => UnpackError::Io(error),
             },
         }

@@ -168,7 +168,7 @@ pub(super) async fn join(program: &Path, parts: &[PathBuf], to: &Path) -> Result
     let mut copying = Ffmpeg::spawn(command)?;
     let ended = tokio::time::timeout(JOIN_TIMEOUT, copying.ended()).await;
     drop(std::fs::remove_file(&list));
-    ended.map_err(|_| format!("the film was not joined within {} s", JOIN_TIMEOUT.as_secs()))?
+    ended.map_err(|_| format!("the video was not joined within {} s", JOIN_TIMEOUT.as_secs()))?
 }
 
 /// Creates a command with low priority that prints only errors.

@@ -78,7 +78,7 @@ fn concurrent_invocations_meet_their_limit_exactly_and_none_is_lost() -> anyhow:
     for answer in refused {
         let body = answer.json()?;
         assert_eq!(body["code"], "limit_exceeded");
-        assert_eq!(body["message"], "max_concurrent_invocations of the project is 4, 4 in use, 1 more asked");
+        assert_eq!(body["message"], "max_concurrent_invocations of the project is 4, 4 in use, 1 more requested");
     }
     place.allow("go")?;
     for answer in accepted {

@@ -101,7 +101,7 @@ fn each_fault_of_a_provider_is_reported_and_no_other_address_gets_its_token() ->
     assert_eq!(list["inner_error"]["code"], "provider_error", "{list}");
     assert!(!list.to_string().contains("s3cr3t") && !list.to_string().contains("script"), "{list}");
     let again = server.get(&format!("{provider}/items"))?.expect(502)?.json()?;
-    assert!(again["message"].as_str().unwrap_or_default().contains("is not asked again for"), "{again}");
+    assert!(again["message"].as_str().unwrap_or_default().contains("it is queried again in"), "{again}");
 
     let vaults = br#"[{"id":"vaultvaultvaultvaultvault1","name":"Team"}]"#;
     store.answer(200, "Content-Encoding: identity\r\n", vaults);

@@ -54,7 +54,7 @@ fn concurrent_creates_meet_the_limits_exactly_and_changes_apply_at_once() -> any
     assert_eq!((of_status(201), of_status(429)), (3, 197), "{:?}", odd(&answers));
     assert_eq!(count(&server, "select max(live) from trace")?, 3, "it was never exceeded, not for a moment");
     assert_eq!(live(&server)?, 3);
-    let names_limit_value_and_use = "max_concurrent_sessions of the organization is 3, 3 in use, 1 more asked";
+    let names_limit_value_and_use = "max_concurrent_sessions of the organization is 3, 3 in use, 1 more requested";
     assert_eq!(refusal(&server)?, names_limit_value_and_use);
     let pool = json!({ "size": 1, "headless": true });
     let pool = Request::new("POST", "/browser_pools").bearer(server.key()).json(&pool);
@@ -132,7 +132,7 @@ fn a_thousand_creates_over_two_servers_meet_the_limits_exactly() -> anyhow::Resu
     assert!(made(true) <= 1, "{} pools", made(true));
     assert_eq!(sql(&first, "select max(counted), max(pooled) <= 1 from trace")?, "3|t", "not for a moment");
     for server in [&first, &second] {
-        assert_eq!(refusal(server)?, "max_concurrent_sessions of the project is 3, 3 in use, 1 more asked");
+        assert_eq!(refusal(server)?, "max_concurrent_sessions of the project is 3, 3 in use, 1 more requested");
     }
     Ok(())
 }

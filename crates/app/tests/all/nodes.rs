@@ -159,7 +159,7 @@ fn two_nodes_with_one_place_each_have_one_session_each_and_refuse_more() -> anyh
         let refused = server.post("/browsers", &json!({ "headless": true }))?;
         let expected = json!({
             "code": "limit_exceeded",
-            "message": "max_sessions of all nodes together is 2, 2 in use, 1 more asked",
+            "message": "max_sessions of all nodes together is 2, 2 in use, 1 more requested",
         });
         assert_eq!((refused.status, refused.json()?), (429, expected));
     }

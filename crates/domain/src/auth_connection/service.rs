@@ -489,7 +489,7 @@ fn gone(field: &str) -> InvalidInput {
     let what = match field {
         "credential" => "there is no such credential, or no such provider",
         "proxy" => "there is no such proxy",
-        _ => "it was deleted meanwhile",
+        _ => "it was deleted during the request",
     };
     InvalidInput::of(field, InvalidValue::new(FieldCode::ReferenceNotFound, what))
 }

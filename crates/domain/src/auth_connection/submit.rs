@@ -62,14 +62,14 @@ impl SubmitRequest {
     /// Returns the fields that the flow does not wait for, that are missing, or that exclude each other.
     pub(super) fn parse(self, flow: &Flow) -> Result<Submission, InvalidInput> {
         if self.interaction_id.is_some() && self.interaction_id != flow.interaction_id() {
-            let stale = "is not the id of what the login asks for now; read the auth connection again";
+            let stale = "is not the id of the current question of the login; read the auth connection again";
             return Err(InvalidInput::of("interaction_id", InvalidValue::new(FieldCode::NotAllowed, stale)));
         }
         let mut refused = Fields::new();
         if self.field_values.is_some() && self.fields.is_some() {
             refused.refuse(
                 "fields",
-                InvalidValue::new(FieldCode::MutuallyExclusive, "takes no place beside field_values"),
+                InvalidValue::new(FieldCode::MutuallyExclusive, "cannot be combined with field_values"),
             );
         }
         let (at, by_id) = if self.fields.is_some() { ("fields", false) } else { ("field_values", true) };
@@ -117,7 +117,7 @@ impl SubmitRequest {
             }
             found = flow.choices.iter().find(|choice| meant(choice, text)).map(|choice| choice.id.clone());
             if found.is_none() {
-                refused.refuse(name, InvalidValue::new(FieldCode::NotAllowed, "is not among what is waited for"));
+                refused.refuse(name, InvalidValue::new(FieldCode::NotAllowed, "is not one of the requested fields"));
             }
         }
         found

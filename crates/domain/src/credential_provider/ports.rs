@@ -169,7 +169,7 @@ pub enum ProviderFault {
     #[error("{0}")]
     NotConfigured(String),
     /// The provider failed recently and is in its backoff.
-    #[error("the store failed and is not asked again for {seconds} s: {last}")]
+    #[error("the store failed; it is queried again in {seconds} s: {last}")]
     BackingOff {
         /// The remaining backoff, in seconds.
         seconds: u64,

@@ -38,7 +38,7 @@ pub struct Condition {
 
 /// The error of a change that was made for another state than the stored one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the network configuration is another one than expected; read it again")]
+#[error("the network configuration has changed; read it again")]
 pub struct StaleNetwork;
 
 /// The error of a change of the hosts.

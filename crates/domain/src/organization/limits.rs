@@ -153,7 +153,7 @@ impl fmt::Display for Limit {
 
 /// The error of a request that would exceed a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{limit} is {value}, {used} in use, {requested} more asked")]
+#[error("{limit} is {value}, {used} in use, {requested} more requested")]
 pub struct LimitExceeded {
     /// The limit.
     pub limit: Limit,

@@ -390,7 +390,7 @@ pub enum WarmError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// The pool does not need it any more.
-    #[error("the pool is gone or was changed")]
+    #[error("the pool was deleted or changed")]
     NotWanted,
     /// The store failed.
     #[error(transparent)]

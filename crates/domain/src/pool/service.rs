@@ -175,15 +175,16 @@ impl Pools {
             (PoolStored::NameTaken, None) => unreachable!("a pool without a name takes none"),
             (PoolStored::LimitExceeded(limit), _) => Err(limit.into()),
             (PoolStored::ExtensionGone, _) => {
-                let bad = InvalidValue::new(FieldCode::ReferenceNotFound, "an extension was deleted meanwhile");
+                let bad =
+                    InvalidValue::new(FieldCode::ReferenceNotFound, "an extension was deleted during the request");
                 Err(InvalidInput::of("extensions", bad).into())
             }
             (PoolStored::ProxyGone, _) => {
-                let bad = InvalidValue::new(FieldCode::ReferenceNotFound, "the proxy was deleted meanwhile");
+                let bad = InvalidValue::new(FieldCode::ReferenceNotFound, "the proxy was deleted during the request");
                 Err(InvalidInput::of("proxy_id", bad).into())
             }
             (PoolStored::ProfileGone, _) => {
-                let bad = InvalidValue::new(FieldCode::ReferenceNotFound, "the profile was deleted meanwhile");
+                let bad = InvalidValue::new(FieldCode::ReferenceNotFound, "the profile was deleted during the request");
                 Err(InvalidInput::of("profile", bad).into())
             }
             (PoolStored::Gone, _) => Err(UseCaseError::ProjectDeleted),

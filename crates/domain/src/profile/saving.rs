@@ -27,7 +27,7 @@ pub(crate) enum NotSaved {
     #[error("the browser's state could not be taken: {0}")]
     Machine(#[from] OperationError),
     /// The node of the session is lost, with the browser.
-    #[error("its node is gone")]
+    #[error("its node was lost")]
     NodeLost,
     /// The user data could not be stored. A retry may succeed.
     #[error("the browser's state could not be stored: {0}")]

@@ -24,7 +24,7 @@ use crate::store_error::StoreError;
 #[derive(Debug, thiserror::Error)]
 pub enum RouteError {
     /// The proxy does not exist.
-    #[error("proxy {0} is not there")]
+    #[error("proxy {0} does not exist")]
     Gone(ProxyId),
     /// The proxy cannot be opened.
     #[error(transparent)]

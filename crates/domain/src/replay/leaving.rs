@@ -16,7 +16,7 @@ const MAX_STOP_ATTEMPTS: usize = 8;
 /// The timeout for all videos of a session. Without it a compromised sandbox could prevent its own end.
 const TIMEOUT: Duration = Duration::hours(1);
 /// The reason of a video whose bytes could not be stored.
-const NOT_STORED_REASON: &str = "its film could not be stored";
+const NOT_STORED_REASON: &str = "its video could not be stored";
 
 /// The dependencies of [`SessionReplays`].
 #[derive(Clone)]
@@ -149,7 +149,7 @@ impl ReplayDeps {
     async fn keep(&self, ended: &Session, browser: BrowserId, reported: Replay) -> Result<Replay, RetryLater> {
         let replay = match self.whole(browser, reported.clone()).await {
             Ok(replay) => replay,
-            Err(error) => return Ok(self.failed(&reported, &format!("its film could not be made: {error}"))),
+            Err(error) => return Ok(self.failed(&reported, &format!("its video could not be made: {error}"))),
         };
         if replay.size_bytes == 0 {
             let why = replay.detail.clone().unwrap_or_else(|| "nothing was recorded".to_owned());
@@ -162,11 +162,13 @@ impl ReplayDeps {
         }
         let video = match self.machine.read(browser, replay.id, 0, replay.size_bytes).await {
             Ok(video) => video,
-            Err(error) => return Ok(self.failed(&replay, &format!("its film could not be read: {error}"))),
+            Err(error) => return Ok(self.failed(&replay, &format!("its video could not be read: {error}"))),
         };
         match self.stored.put(ended.id, replay.id, video).await {
             Ok(()) => Ok(replay),
-            Err(BlobError::Content(error)) => Ok(self.failed(&replay, &format!("its film could not be read: {error}"))),
+            Err(BlobError::Content(error)) => {
+                Ok(self.failed(&replay, &format!("its video could not be read: {error}")))
+            }
             // A store that is away is waited for: its content is whole when it is back.
             Err(BlobError::Unavailable(_)) => Err(RetryLater),
             Err(BlobError::Store(_)) if self.is_tried(ended) => Err(RetryLater),

@@ -181,7 +181,7 @@ fn missing(which: &str) -> OperationError {
 }
 
 fn running(session: &Session) -> OperationError {
-    let why = if session.is_active() { "the recording is running; stop it first" } else { "the film is being stored" };
+    let why = if session.is_active() { "the recording is running; stop it first" } else { "the video is being stored" };
     OperationError::State(why.to_owned())
 }
 

@@ -17,7 +17,7 @@ const BLOBS: &str = "replays/";
 /// The time for which bytes without a settled recording stay stored, because it may be about to be settled.
 const ORPHAN_AGE: Duration = Duration::hours(1);
 /// The reason of a recording whose browser ended before the video was stored.
-const LOST_REASON: &str = "the session's machine was gone before the film was kept";
+const LOST_REASON: &str = "the node was lost before the video was stored";
 
 /// The limits of stored videos.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl ReplayArchive {
         offset: u64,
         length: u64,
     ) -> Result<ByteStream, OperationError> {
-        let unreadable = format!("the film of recording {} cannot be read", replay.id);
+        let unreadable = format!("the video of recording {} cannot be read", replay.id);
         match self.blobs.get_part(&Self::blob(session, replay.id), offset, length).await {
             Ok(found) => found.ok_or(OperationError::Failed(unreadable)),
             Err(error) => Err(error.of_reading(&unreadable)),

@@ -68,9 +68,7 @@ impl EndReason {
 
 /// The error of using a session in which a login runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a login runs in browser session {0}; nothing else gets into it until the login is over, but for its live view"
-)]
+#[error("browser session {0} is running a login; until it ends, only its live view is accessible")]
 pub struct LoginRuns(pub SessionId);
 
 /// The state of a session.

@@ -224,9 +224,9 @@ async fn a_recording_that_cannot_be_stored_fails_with_its_reason() {
             Ports { is_disk_low: true, ..Ports::left([1]).recorded([whole.clone()]).reads().settles() },
             "settled 0 bytes: the disk of this node is nearly full",
         ),
-        (cut(), "settled 0 bytes: its film could not be read: broke off"),
+        (cut(), "settled 0 bytes: its video could not be read: broke off"),
         (gone(), &format!("settled 0 bytes: {not_running}")),
-        (slow(), "settled 0 bytes: its film could not be made: it took too long"),
+        (slow(), "settled 0 bytes: its video could not be made: it took too long"),
         (Ports::left([1]).recorded([]).settles(), "settled 0 bytes: it had not begun when its session ended"),
         (Ports::left([1]).recorded([whole]).reads().keeps().settles(), "settled 1000 bytes: whole"),
     ] {
@@ -240,7 +240,7 @@ async fn a_recording_that_cannot_be_stored_fails_with_its_reason() {
 #[tokio::test]
 async fn while_videos_cannot_be_stored_the_browser_waits_up_to_a_limit() {
     for (since, wanted) in
-        [(9, &[][..]), (10, &["settled 0 bytes: its film could not be stored".to_owned(), "buried".to_owned()])]
+        [(9, &[][..]), (10, &["settled 0 bytes: its video could not be stored".to_owned(), "buried".to_owned()])]
     {
         let mut ports = Ports::left([1]).recorded([replay(1, ReplayState::Finished)]).reads().settles();
         ports.blobs.expect_put().returning(|_, _| Err(BlobError::Store("the disk is full".into())));

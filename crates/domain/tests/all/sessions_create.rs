@@ -248,7 +248,7 @@ async fn a_reservation_that_ended_during_the_start_gives_no_session_and_leaves_n
     let started = BrowserId::from_ulid(nth(2));
     world.engine.expect_end().withf(move |id| *id == started).times(1).returning(|_| Ok(()));
 
-    let error = world.build().sessions.create(&scope(), request()).await.expect_err("ended meanwhile");
+    let error = world.build().sessions.create(&scope(), request()).await.expect_err("has ended");
 
     assert!(matches!(error, CreateSessionError::Specific(_)), "{error:?}");
     assert_eq!(rows.states(), [SessionState::Ended(EndReason::NodeLost)], "nothing else ends it again");

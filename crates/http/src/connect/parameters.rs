@@ -173,7 +173,7 @@ pub(super) fn read(query: &Query) -> Result<Target, ApiError> {
         Some(_) => Err(ApiError::field(
             "session",
             FieldCode::MutuallyExclusive,
-            "exists already: no other parameter has an effect",
+            "names an existing session; remove all other parameters",
         )),
         None => params.own(options),
     }

@@ -42,7 +42,7 @@ pub(crate) fn operations(api: &mut Operations) {
         .refuses([
             ("400", "A field breaks a rule, or this installation does not support it"),
             ARCHIVED,
-            ("409", "The name is taken, or the network configuration is another one than expected"),
+            ("409", "The name is taken, or the network configuration has changed"),
             LIMIT_REACHED,
         ]);
     api.delete("/browser_pools/{id_or_name}", "delete_pool", handlers::delete_pool)

@@ -413,7 +413,7 @@ impl<C: Credential<Access = SessionAccess>> Request<C> {
         tokio::select! {
             biased;
             done = work => done.map_err(Into::into),
-            () = stopped => Err(ApiError::new(Code::Internal, "the server stops: this was broken off, and what it had done stays done")),
+            () = stopped => Err(ApiError::new(Code::Internal, "the server is shutting down; the request was aborted and may have taken partial effect")),
         }
     }
 

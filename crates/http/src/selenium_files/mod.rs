@@ -105,7 +105,8 @@ impl FileCommand {
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    serde_json::from_slice(body).map_err(|_| ApiError::new(Code::BadRequest, "the body is not what the command takes"))
+    serde_json::from_slice(body)
+        .map_err(|_| ApiError::new(Code::BadRequest, "the body does not match the parameters of the command"))
 }
 
 async fn upload(files: &Files, session: &Session, id: &str, body: Bytes) -> Result<Value, ApiError> {

@@ -241,7 +241,7 @@ pub(crate) fn policy(
 ) -> Option<Map<String, Value>> {
     match (browser_policy, chrome_policy) {
         (Some(one), Some(other)) if one != other => {
-            let message = "is another name of browser_policy and differs from it";
+            let message = "is an alias of browser_policy, and the two values differ";
             fields.refuse("chrome_policy", InvalidValue::new(FieldCode::MutuallyExclusive, message));
             Some(one)
         }

@@ -110,7 +110,7 @@ async fn a_submission_for_an_earlier_question_is_refused() {
         api.post(&path("/submit"), &body).await
     };
     let refused = submit(&earlier).await;
-    let why = "is not the id of what the login asks for now; read the auth connection again";
+    let why = "is not the id of the current question of the login; read the auth connection again";
     assert_eq!((refused.status, refused.details()), (400, vec![format!("not_allowed: interaction_id: {why}")]));
     assert_eq!(submit(&present).await.status, 202);
     assert_eq!(submit("").await.status, 202, "it is optional");

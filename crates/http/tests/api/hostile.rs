@@ -324,7 +324,7 @@ async fn one_answer_names_every_refused_field() {
     let extension = "mutually_exclusive: extensions[1]: takes an id or a name, not both".to_owned();
     let profile = "required: profile: needs an id or a name".to_owned();
     let ours = [
-        "mutually_exclusive: chrome_policy: is another name of browser_policy and differs from it".to_owned(),
+        "mutually_exclusive: chrome_policy: is an alias of browser_policy, and the two values differ".to_owned(),
         format!("not_allowed: telemetry.browser.x: {category}"),
         format!("not_allowed: telemetry.browser.y: {category}"),
     ];

@@ -181,7 +181,7 @@ async fn a_draining_node_has_sessions_made_by_others_or_refuses_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn full_nodes_are_not_tried_and_the_answer_names_all_of_them() {
     let two = Two::start(entrance(FULL), Ports::default());
-    let expected = "max_sessions of all nodes together is 20, 20 in use, 1 more asked";
+    let expected = "max_sessions of all nodes together is 20, 20 in use, 1 more requested";
     let created = two.entrance.post("/browsers", "{}").await;
     assert_eq!(
         (created.status, created.code(), message(&created)),
@@ -204,7 +204,7 @@ async fn a_full_node_that_is_alone_answers_with_its_own_limit() {
     assert_eq!(first.status, 429, "{first}");
     let reply = api.post("/browsers", "{}").await;
     let expected = "429\nx-should-retry: false\n{\"code\":\"limit_exceeded\",\"message\":\"max_sessions of the node is 10, \
-                    10 in use, 1 more asked\"}";
+                    10 in use, 1 more requested\"}";
     assert_eq!((reply.to_string(), stored.lock().len()), (expected.to_owned(), 1));
 }
 
@@ -252,7 +252,7 @@ async fn each_node_is_tried_once_even_if_the_store_says_that_it_has_room() {
     let (ports, stored_there) = other([Limit::NodeSessions; 3]);
     let two = Two::start(here, ports);
     let reply = two.entrance.post("/browsers", "{}").await;
-    let expected = json!("max_sessions of all nodes together is 20, 20 in use, 1 more asked");
+    let expected = json!("max_sessions of all nodes together is 20, 20 in use, 1 more requested");
     assert_eq!((reply.status, message(&reply), reply.header("casement-hop-full")), (429, expected, None));
     assert_eq!((stored_here.lock().len(), stored_there.lock().len()), (1, 1));
 }
@@ -263,7 +263,7 @@ async fn no_other_node_is_tried_when_the_organization_has_reached_its_limit() {
     let (ports, stored_there) = other([Limit::OrganizationSessions]);
     let two = Two::start(here, ports);
     let reply = two.entrance.post("/browsers", "{}").await;
-    let expected = json!("max_concurrent_sessions of the organization is 10, 10 in use, 1 more asked");
+    let expected = json!("max_concurrent_sessions of the organization is 10, 10 in use, 1 more requested");
     assert_eq!((reply.status, message(&reply)), (429, expected));
     assert_eq!((stored_here.lock().len(), stored_there.lock().len()), (0, 1));
 }

@@ -103,7 +103,7 @@ async fn a_refused_create_states_why() {
         (
             Created::LimitExceeded(limit),
             "429\nx-should-retry: false\n{\"code\":\"limit_exceeded\",\"message\":\"max_concurrent_sessions of the \
-             organization is 50, 50 in use, 1 more asked\"}",
+             organization is 50, 50 in use, 1 more requested\"}",
         ),
         (
             Created::NameTaken,
@@ -143,8 +143,8 @@ async fn a_browser_that_cannot_start_is_an_error_with_its_cause() {
         ),
         (
             EngineError::Lost { fault: EngineFault::AgentError, message: "silent".into() },
-            "500\nx-should-retry: false\n{\"code\":\"internal\",\"message\":\"the browser was lost in the middle of it; it \
-             may have taken effect\",\"inner_error\":{\"code\":\"agent_error\",\"message\":\"silent\"}}",
+            "500\nx-should-retry: false\n{\"code\":\"internal\",\"message\":\"the browser was lost during the operation; \
+             it may have taken effect\",\"inner_error\":{\"code\":\"agent_error\",\"message\":\"silent\"}}",
         ),
     ] {
         let mut ports = Ports::default();
@@ -262,7 +262,7 @@ async fn both_names_of_the_policy_are_accepted_and_one_is_returned() {
     let reply = api.post("/browsers", json!({ "chrome_policy": policy, "browser_policy": {} })).await;
     assert_eq!(
         reply.details(),
-        ["mutually_exclusive: chrome_policy: is another name of browser_policy and differs from it"]
+        ["mutually_exclusive: chrome_policy: is an alias of browser_policy, and the two values differ"]
     );
 }
 

@@ -52,7 +52,7 @@ async fn a_value_that_the_domain_refuses_is_reported_with_the_name_of_its_column
     let StoreError::Broken { operation, source } = broken else { panic!("it is not as good as absent: {broken:?}") };
     let report = source.to_string();
     assert_eq!(operation, "proxy.find");
-    assert!(report.starts_with("name holds what it must not: "), "{report}");
+    assert!(report.starts_with("invalid value in column name: "), "{report}");
     Ok(())
 }
 

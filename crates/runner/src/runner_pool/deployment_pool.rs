@@ -379,7 +379,7 @@ impl DeploymentPool {
             Ok(Ok(Answer::Loaded { .. })) => Ok(app_sandbox),
             Ok(Ok(Answer::Ended(outcome))) => Err(classify_exit(outcome, &app_sandbox)),
             Ok(Ok(Answer::Refused { reason })) => Err(LoadError::Program(reason)),
-            Ok(Ok(_)) => Err(LoadError::Program("its process said something else than was asked".to_owned())),
+            Ok(Ok(_)) => Err(LoadError::Program("its process sent an unexpected answer".to_owned())),
             // The whole sandbox ended, not only the program: because of its limits, or from outside.
             Ok(Err(_)) if app_sandbox.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed) => {
                 Err(LoadError::Program(OUT_OF_MEMORY.to_owned()))

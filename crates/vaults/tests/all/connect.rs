@@ -136,7 +136,7 @@ async fn a_response_with_another_item_is_refused() {
     let other = login(2, "Bank", "https://bank.example", json!({})).to_string();
     server.set_behaviour(Behaviour::Answers(200, other.into_bytes()));
     let fault = stores.secrets(&provider, &listed[0]).await.unwrap_err();
-    assert_eq!(fault, ProviderFault::BadAnswer("another item than was asked for".to_owned()));
+    assert_eq!(fault, ProviderFault::BadAnswer("another item than the requested one".to_owned()));
 }
 
 #[tokio::test]

@@ -198,7 +198,7 @@ fn unsafe_archives_are_refused_whole_and_leave_nothing_behind() {
         ("is traversal", format!("[('good', {FILE}, 'x'), ('../evil', {FILE}, 'x')]")),
         ("is hidden traversal", format!("[('good', {FILE}, 'x'), ('a/../../evil', {FILE}, 'x')]")),
         ("is absolute", format!("[('good', {FILE}, 'x'), ('/tmp/evil', {FILE}, 'x')]")),
-        ("is there twice", format!("[('good', {FILE}, 'x'), ('good', {FILE}, 'y')]")),
+        ("appears twice", format!("[('good', {FILE}, 'x'), ('good', {FILE}, 'y')]")),
         ("is a file and a directory", format!("[('good', {FILE}, 'x'), ('good/x', {FILE}, 'y')]")),
         ("is a link that is written through", format!("[('l', {LINK}, 'sub'), ('l/evil', {FILE}, 'x')]")),
         ("is a link upwards", format!("[('good', {FILE}, 'x'), ('l', {LINK}, '../..')]")),

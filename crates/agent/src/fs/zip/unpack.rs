@@ -59,7 +59,7 @@ pub(in crate::fs) fn archive(file: &File, path: &str, given_up: &AtomicBool) -> 
     let mut buffer = vec![0; CHUNK_BYTES];
     walk(again()?, LIMITS, |entry, content| {
         if given_up.load(Ordering::Relaxed) {
-            return Err(Fault::broken("the caller is gone"));
+            return Err(Fault::broken("the caller has disconnected"));
         }
         unpacking.entry(entry, content, &mut buffer)
     })?;

@@ -21,7 +21,7 @@ impl FlowRunner {
             self.deps.pictures.keep(flow.id, png).await;
         }
         let host = Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
-        let message = format!("what the page at {host} wants could not be told; the operator finds a picture of it");
+        let message = format!("the page at {host} was not recognized; a screenshot is stored for the operator");
         FlowFailure::new(FlowError::PageNotUnderstood, message).into()
     }
 

@@ -194,12 +194,12 @@ fn is_refused(flow: &Flow, question: &PageQuestion) -> bool {
 /// Returns the failure of an unattended flow that cannot answer the page.
 fn unanswerable(flow: &Flow, question: &PageQuestion) -> Outcome {
     if let Some(error) = &flow.website_error {
-        let message = format!("the site refused what is stored: {error}");
+        let message = format!("the site rejected the stored value: {error}");
         let failure = FlowFailure::new(FlowError::CredentialsRejected, message);
         return Outcome::Failed { failure, website_error: flow.website_error.clone() };
     }
     if is_refused(flow, question) {
-        let message = "the site asks again for what was stored and sent";
+        let message = "the site rejected the stored value and asks for it again";
         return FlowFailure::new(FlowError::CredentialsRejected, message).into();
     }
     let names: Vec<&str> = question.fields.iter().map(|field| field.reference.as_str()).collect();

@@ -232,7 +232,7 @@ pub(super) fn other_site(connection: &AuthConnection, stored: &KnownSecrets, ori
             format!("the item {path} of the credential provider {provider} is for another site")
         }
         Some(CredentialRef::Auto { .. } | CredentialRef::AutoAny) | None => {
-            format!("what the credential provider has for {} is for another site", connection.domain)
+            format!("the item of the credential provider for {} belongs to another site", connection.domain)
         }
     };
     let is_near = Url::parse(origin).is_ok_and(|url| url.host_str().is_some_and(|host| stored.sites.is_near(host)));
@@ -247,5 +247,5 @@ pub(super) fn other_site(connection: &AuthConnection, stored: &KnownSecrets, ori
 }
 
 fn sealed(error: &SealError) -> FlowFailure {
-    FlowFailure::new(FlowError::Internal, format!("what is stored for the login cannot be used: {error}"))
+    FlowFailure::new(FlowError::Internal, format!("the stored credential cannot be used: {error}"))
 }

@@ -69,10 +69,10 @@ pub enum UpdateSessionError {
     #[error(transparent)]
     Profile(#[from] OperationError),
     /// A live view is open, and the change was not forced.
-    #[error("browser session {0} has a live view open; set viewport.force to change it all the same")]
+    #[error("browser session {0} has a live view open; set viewport.force to change it anyway")]
     Watched(SessionId),
     /// A recording runs, and the change was not forced.
-    #[error("browser session {0} is being recorded; set viewport.force to change it all the same")]
+    #[error("browser session {0} is being recorded; set viewport.force to change it anyway")]
     Recorded(SessionId),
     /// The allowed hosts have another revision than expected.
     #[error(transparent)]

@@ -55,7 +55,7 @@ impl Sessions {
         let was_saved = profile.version.is_some();
         let profile = current.unwrap_or(profile);
         if was_saved && profile.version.is_none() {
-            let deleted = EngineError::Profile("the profile was deleted meanwhile".to_owned());
+            let deleted = EngineError::Profile("the profile was deleted during the request".to_owned());
             return Err(UpdateSessionError::Profile(deleted.into()));
         }
         let taken = || UpdateSessionError::HasProfile(session.id);

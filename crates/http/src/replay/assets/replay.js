@@ -40,7 +40,7 @@ async function look() {
     status.textContent = 'Still recording. The film is here once it is stopped.';
     setTimeout(look, 3000);
   } else if (answer.status === 409 && message.includes('being stored')) {
-    status.textContent = 'The session has ended; the film is being stored.';
+    status.textContent = 'The session has ended; the video is being stored.';
     setTimeout(look, 3000);
   } else {
     status.textContent = message;
