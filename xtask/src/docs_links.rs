@@ -59,6 +59,31 @@ fn every_link_between_pages_has_a_target_and_every_anchor_a_heading() {
 }
 
 #[test]
+fn pages_name_the_programs_that_their_commands_need() {
+    let mut violations = Vec::new();
+    // The introduction of the API reference names what its examples need.
+    let reference = workspace::root().join("docs/api");
+    for (page, text) in pages().into_iter().filter(|(path, _)| !path.starts_with(&reference)) {
+        let mut in_block = false;
+        let (commands, prose): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| {
+            let is_fence = line.trim_start().starts_with("```");
+            in_block ^= is_fence;
+            in_block
+        });
+        let (commands, prose) = (commands.join("\n"), prose.join("\n"));
+        let uses_jq = ["| jq ", "$(jq ", "\njq "].iter().any(|use_of| commands.contains(use_of));
+        if uses_jq && !prose.contains("jq") {
+            violations.push(format!("{}: its commands need jq: say so", page.display()));
+        }
+        let uses_json = commands.lines().any(|line| line.contains("curl ") && line.contains(" --json "));
+        if uses_json && !prose.contains("curl 7.8") {
+            violations.push(format!("{}: its commands need curl 7.82 for --json: say so", page.display()));
+        }
+    }
+    assert_none(&violations);
+}
+
+#[test]
 fn every_page_is_in_the_table_of_contents_once() {
     let docs = workspace::root().join("docs");
     let summary = fs::read_to_string(docs.join("SUMMARY.md")).expect("there is a table of contents");
