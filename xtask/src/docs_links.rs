@@ -59,6 +59,19 @@ fn every_link_between_pages_has_a_target_and_every_anchor_a_heading() {
 }
 
 #[test]
+fn the_first_command_is_the_same_everywhere() {
+    let command = "/browser_pools/default/acquire -H \"Authorization: Bearer $KEY\"";
+    for page in ["README.md", "docs/install.md", "docs/containers.md", "docs/guides/first-session.md"] {
+        let text = fs::read_to_string(workspace::root().join(page)).expect("there is such a page");
+        let first = text.lines().find(|line| line.trim_start().starts_with("ID=$(curl") || line.starts_with("curl "));
+        assert!(first.is_some_and(|line| line.contains(command)), "{page}: its first command is {first:?}");
+    }
+    // What the server prints at its start.
+    let start = fs::read_to_string(workspace::root().join("crates/app/src/serve.rs")).expect("there is such a file");
+    assert!(start.contains("browser_pools/{pool}/acquire"));
+}
+
+#[test]
 fn pages_name_the_programs_that_their_commands_need() {
     let mut violations = Vec::new();
     // The introduction of the API reference names what its examples need.

@@ -177,7 +177,10 @@ fn every_metric_is_on_the_dashboard_which_shows_0_where_nothing_was_counted() {
         let has_value = expression.ends_with(" or on() vector(0)") || expression.contains("casement_disk_free_bytes");
         assert!(has_value, "{place}: without a series, \"No data\" is shown: {expression}");
         let divides = expression.contains(" / ") || expression.contains("histogram_quantile");
-        assert!(!divides || expression.contains(" >= 0)"), "{place}: without requests, the value is no number: {expression}");
+        assert!(
+            !divides || expression.contains(" >= 0)"),
+            "{place}: without requests, the value is no number: {expression}"
+        );
     }
 }
 
