@@ -260,6 +260,7 @@ fn a_session_is_driven_from_the_command_line() -> anyhow::Result<()> {
     user.run(&["sessions", "screenshot", id, "--to-file", path(&image)?])?.ok()?;
     ensure!(fs::read(&image)?.starts_with(b"\x89PNG"));
 
+    only_the_sessions_of_a_pool_are_listed(&user)?;
     user.run(&["sessions", "delete", id])?.ok()?;
     let gone = user.run(&["sessions", "exec", id, "true"])?.refused()?;
     ensure!(gone.contains("404"), "{gone}");
@@ -268,6 +269,19 @@ fn a_session_is_driven_from_the_command_line() -> anyhow::Result<()> {
 
 fn path(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("a path")
+}
+
+/// Lists the sessions of a pool beside another session.
+fn only_the_sessions_of_a_pool_are_listed(user: &User) -> anyhow::Result<()> {
+    user.run(&["pools", "create", "--name", "of-the-user", "--size", "1", "--headless"])?.ok()?;
+    let leased = user.run(&["pools", "acquire", "of-the-user", "-o", "json"])?.json()?;
+    let listed = user.run(&["sessions", "list", "--pool", "of-the-user", "-o", "json"])?.json()?;
+    let ids: Vec<&str> = listed.as_array().into_iter().flatten().map(|session| text(session, "session_id")).collect();
+    ensure!(ids == [text(&leased, "session_id")], "{listed}");
+    let none = user.run(&["sessions", "list", "--pool", "nobody"])?;
+    ensure!(none.printed.is_empty() && none.stderr.contains("no sessions with --pool nobody"), "{}", none.stderr);
+    user.run(&["sessions", "delete", text(&leased, "session_id")])?.ok()?;
+    user.run(&["pools", "delete", "of-the-user"])?.ok().map(drop)
 }
 
 /// Copies a file and a folder to the session and back.
