@@ -59,6 +59,44 @@ fn every_link_between_pages_has_a_target_and_every_anchor_a_heading() {
 }
 
 #[test]
+fn the_first_command_is_the_same_everywhere() {
+    let command = "/browser_pools/default/acquire -H \"Authorization: Bearer $KEY\"";
+    for page in ["README.md", "docs/install.md", "docs/containers.md", "docs/guides/first-session.md"] {
+        let text = fs::read_to_string(workspace::root().join(page)).expect("there is such a page");
+        let first = text.lines().find(|line| line.trim_start().starts_with("ID=$(curl") || line.starts_with("curl "));
+        assert!(first.is_some_and(|line| line.contains(command)), "{page}: its first command is {first:?}");
+    }
+    // What the server prints at its start.
+    let start = fs::read_to_string(workspace::root().join("crates/app/src/serve.rs")).expect("there is such a file");
+    assert!(start.contains("browser_pools/{pool}/acquire"));
+}
+
+#[test]
+fn pages_name_the_programs_that_their_commands_need() {
+    let mut violations = Vec::new();
+    // The introduction of the API reference names what its examples need.
+    let reference = workspace::root().join("docs/api");
+    for (page, text) in pages().into_iter().filter(|(path, _)| !path.starts_with(&reference)) {
+        let mut in_block = false;
+        let (commands, prose): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| {
+            let is_fence = line.trim_start().starts_with("```");
+            in_block ^= is_fence;
+            in_block
+        });
+        let (commands, prose) = (commands.join("\n"), prose.join("\n"));
+        let uses_jq = ["| jq ", "$(jq ", "\njq "].iter().any(|use_of| commands.contains(use_of));
+        if uses_jq && !prose.contains("jq") {
+            violations.push(format!("{}: its commands need jq: say so", page.display()));
+        }
+        let uses_json = commands.lines().any(|line| line.contains("curl ") && line.contains(" --json "));
+        if uses_json && !prose.contains("curl 7.8") {
+            violations.push(format!("{}: its commands need curl 7.82 for --json: say so", page.display()));
+        }
+    }
+    assert_none(&violations);
+}
+
+#[test]
 fn every_page_is_in_the_table_of_contents_once() {
     let docs = workspace::root().join("docs");
     let summary = fs::read_to_string(docs.join("SUMMARY.md")).expect("there is a table of contents");

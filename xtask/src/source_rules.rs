@@ -83,6 +83,61 @@ fn no_test_is_ignored_silently() {
     assert_none(&skipped.map(|(path, _)| format!("{}: {advice}", path.display())).collect::<Vec<_>>());
 }
 
+/// The macros of `tracing` whose values get into the log.
+const LOG_MACROS: [&str; 10] = [
+    "trace!(",
+    "debug!(",
+    "info!(",
+    "warn!(",
+    "error!(",
+    "trace_span!(",
+    "debug_span!(",
+    "info_span!(",
+    "warn_span!(",
+    "error_span!(",
+];
+
+/// Returns the arguments of a macro whose opening parenthesis ends before `text`.
+fn arguments(text: &str) -> &str {
+    let mut depth = 1;
+    let end = text.find(|letter| {
+        depth += match letter {
+            '(' => 1,
+            ')' => -1,
+            _ => 0,
+        };
+        depth == 0
+    });
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// Returns whether a value of a log macro is written in the debug form of Rust: `?value`, `name = ?value`, `{:?}`.
+fn has_debug_form(arguments: &str) -> bool {
+    let has_sigil = |part: &str| part.trim_start().starts_with('?');
+    arguments.contains(":?}") || arguments.split([',', '=']).any(has_sigil)
+}
+
+#[test]
+fn log_lines_have_no_debug_forms_of_rust() {
+    assert!(has_debug_form("%id, took = ?took, \"it\"") && has_debug_form("?state, \"it\"") && !has_debug_form("%id"));
+    let mut violations = Vec::new();
+    let crates = workspace::root().join("crates");
+    let is_of_program =
+        |path: &PathBuf| path.starts_with(&crates) && path.components().any(|part| part.as_os_str() == "src");
+    for (path, text) in all_sources().into_iter().filter(|(path, _)| is_of_program(path)) {
+        for start in LOG_MACROS.iter().flat_map(|name| text.match_indices(name).map(|(at, name)| at + name.len())) {
+            if has_debug_form(arguments(&text[start..])) {
+                let line = text[..start].matches('\n').count() + 1;
+                violations.push(format!(
+                    "{}:{line}: log the value as people read it: a text, or a number with its unit",
+                    path.display()
+                ));
+            }
+        }
+    }
+    assert_none(&violations);
+}
+
 #[test]
 fn every_test_program_is_one_of_libtest() {
     // `cargo xtask test` reads the events that libtest prints.

@@ -138,6 +138,20 @@ pub enum State {
     },
 }
 
+impl State {
+    /// Returns the state for logs; of an ended browser, the reason.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Failed { .. } => "failed",
+            Self::Closed => "closed",
+            Self::Exited { reason } => reason.name(),
+        }
+    }
+}
+
 /// The reason why a browser did not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -182,6 +196,23 @@ pub enum ExitReason {
     /// The code of a newer agent.
     #[serde(other)]
     Other,
+}
+
+impl ExitReason {
+    /// Returns the reason for logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Crashed => "crashed",
+            Self::Oom => "oom",
+            Self::Failed => "failed",
+            Self::Closed => "browser_closed",
+            Self::Hung => "browser_hung",
+            Self::Shutdown => "shutdown",
+            Self::Idle => "idle",
+            Self::Other => "other",
+        }
+    }
 }
 
 /// A stage of the start.

@@ -21,6 +21,8 @@ class Link {
   /** Playwright's own objects behind `#browser`. */
   #core = null;
   #isInUse = false;
+  /** Whether the one script of this process is over. */
+  #isOver = false;
   /** The directory of the session's downloads; empty for a browser on another machine. */
   #downloads = '';
   /** The open dialogs that no listener has received. */
@@ -29,6 +31,16 @@ class Link {
   /** `chromium` is the browser type of Playwright. */
   constructor(chromium) {
     this.#chromium = chromium;
+    // Playwright answers a dialog that nobody listens for, also while it connects. While no code runs, dialogs are those of
+    // other clients.
+    const { instrumentation } = chromium._connection.toImpl(chromium);
+    const nothing = async () => {};
+    instrumentation.addListener({
+      onDialog: (dialog) => {
+        if (!this.#isInUse) dialog._close = nothing;
+        if (this.#isOver) dialog._onHandle = nothing;
+      },
+    }, null);
   }
 
   /**
@@ -60,7 +72,6 @@ class Link {
     const browser = await this.#chromium.connectOverCDP(endpoint, { noDefaults: true, isLocal: true, timeout: CONNECT_TIMEOUT_MS });
     const core = browser._connection.toImpl(browser);
     const context = core._defaultContext;
-    // Playwright answers a dialog that nobody listens for. While no code runs, dialogs are those of other clients.
     context.dialogManager.addDialogHandler((dialog) => {
       if (!this.#isInUse && !listensForDialogs(browser)) this.#unknownDialogs.add(dialog);
       return !this.#isInUse;
@@ -98,6 +109,12 @@ class Link {
     const behavior = downloads ? { behavior: 'allow', downloadPath: downloads } : { behavior: 'default' };
     this.#core._session.send('Browser.setDownloadBehavior', { ...behavior, eventsEnabled: true }).catch(() => {});
     this.#focusPages();
+  }
+
+  /** Leaves dialogs to other clients, also those that a listener of the script gets: it is over, and this process ends soon. */
+  leaveDialogs() {
+    this.#isInUse = false;
+    this.#isOver = true;
   }
 
   /** Ends the use that `to` began. The connection, its listeners and its reports of downloads remain. */

@@ -72,6 +72,7 @@ function start(chromium) {
       return refusal(mapped(explain(error), script.map));
     } finally {
       failed = null;
+      link.leaveDialogs();
     }
   }
 

@@ -143,7 +143,7 @@ pub(crate) async fn wait_for_group_end(group: Option<Pid>) {
     let deadline = Instant::now() + GROUP_END_TIMEOUT;
     while let Some(group) = group.filter(|group| group_lives(*group)) {
         if Instant::now() >= deadline {
-            tracing::warn!(?group, "processes of an ended browser still run");
+            tracing::warn!(group = group.as_raw_nonzero().get(), "processes of an ended browser still run");
             return;
         }
         tokio::time::sleep(CHECK_INTERVAL).await;

@@ -241,7 +241,7 @@ impl Agent {
     async fn conclude(&self, End { state, detail }: End) -> ExitCode {
         // An end by the idle timeout was reported before the browser was closed.
         if !matches!(self.status.state(), State::Exited { .. }) {
-            tracing::info!(?state, detail, "the browser has ended");
+            tracing::info!(state = state.name(), detail, "the browser has ended");
             self.telemetry.drain().await;
             self.status.end(state.clone(), detail);
         }

@@ -57,7 +57,7 @@ impl ScreenOperations {
                 format!("the picture is {:?} instead of {} × {}", picture::size(&png), region.width, region.height);
             return Err(Refusal::new(ErrorCode::Internal, message));
         }
-        tracing::debug!(elapsed = ?started_at.elapsed(), bytes = png.len(), "took a screenshot");
+        tracing::debug!(elapsed_ms = started_at.elapsed().as_millis(), bytes = png.len(), "took a screenshot");
         Ok(reply::bytes("image/png", png))
     }
 

@@ -51,7 +51,7 @@ async fn keep(mut cluster: Cluster, config: ClusterConfig, stop: CancellationTok
             }
             Err(error) => {
                 let pause = backoff.next_pause();
-                warn!(%error, retry_in = ?pause, "cannot start the private PostgreSQL");
+                warn!(%error, retry_in_ms = pause.as_millis(), "cannot start the private PostgreSQL");
                 tokio::select! {
                     () = stop.cancelled() => return cluster,
                     () = tokio::time::sleep(pause) => {}

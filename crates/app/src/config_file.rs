@@ -6,10 +6,12 @@
 use std::any::TypeId;
 use std::fs::File;
 use std::io::Read as _;
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use casement_domain::misspelling::is_misspelling;
 use clap::{Arg, ArgAction, Command};
 use toml::de::{DeTable, DeValue};
 
@@ -77,16 +79,16 @@ fn read(path: &Path) -> anyhow::Result<(String, bool)> {
 
 fn entries(text: &str, flags: &[&Arg], is_private: bool) -> Result<Vec<Entry>, InvalidEntry> {
     // The error's own text shows the line, which may contain a secret.
-    let table = DeTable::parse(text).map_err(|error| InvalidEntry {
-        at: error.span().map_or(0, |span| span.start),
-        what: error.message().to_owned(),
+    let table = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        InvalidEntry { at, what: unquoted(text, at, flags).unwrap_or_else(|| error.message().to_owned()) }
     })?;
     let mut entries = Vec::new();
     for (key, value) in table.get_ref() {
         let at = key.span().start;
         let wrong = |what: &str| InvalidEntry { at, what: format!("{}: {what}", key.get_ref()) };
         let flag = flags.iter().find(|flag| key_of(flag).as_deref() == Some(key.get_ref()));
-        let flag = flag.ok_or_else(|| wrong("there is no such option"))?;
+        let flag = flag.ok_or_else(|| wrong(&no_such_option(key.get_ref(), value.get_ref(), flags)))?;
         // A value that the help hides is a secret.
         if flag.is_hide_env_values_set() && !is_private {
             return Err(wrong("is a secret, and others may read this file: chmod 600 it"));
@@ -97,15 +99,62 @@ fn entries(text: &str, flags: &[&Arg], is_private: bool) -> Result<Vec<Entry>, I
     Ok(entries)
 }
 
+/// Returns what is wrong with a key that no flag has.
+fn no_such_option(key: &str, value: &DeValue<'_>, flags: &[&Arg]) -> String {
+    if matches!(value, DeValue::Table(_)) {
+        return format!("the file has no sections: write its options without [{key}]");
+    }
+    let meant = flags.iter().filter_map(|flag| key_of(flag)).find(|name| is_misspelling(key, name));
+    let question = meant.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+    format!("there is no such option{question}")
+}
+
+/// Returns what is wrong with the line at this place, if it sets an option to a text without quotes.
+fn unquoted(text: &str, at: usize, flags: &[&Arg]) -> Option<String> {
+    let start = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
+    let (key, value) = text[start..].lines().next()?.split_once('=')?;
+    let (key, value) = (key.trim(), value.split(" #").next()?.trim());
+    let flag = flags.iter().find(|flag| key_of(flag).as_deref() == Some(key))?;
+    if value.starts_with(['"', '\'', '[', '{']) || value.is_empty() {
+        return None;
+    }
+    let what = match flag.get_action() {
+        ArgAction::SetTrue => FLAG.to_owned(),
+        ArgAction::Append => LIST.to_owned(),
+        _ => match whole_number(flag) {
+            Some(what) => what,
+            None => QUOTES.to_owned(),
+        },
+    };
+    Some(format!("{key}: {what}"))
+}
+
+const FLAG: &str = "must be true or false, without quotes";
+const LIST: &str = "must be a list of texts in quotes, as [\"…\", \"…\"]";
+const QUOTES: &str = "write the value in quotes, as \"…\"";
+
+/// Returns what the value of a flag must be that takes whole numbers only.
+fn whole_number(flag: &Arg) -> Option<String> {
+    let parsed = flag.get_value_parser().type_id();
+    let of = [TypeId::of::<u16>(), TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<NonZeroU32>()];
+    let unit = match flag.get_value_names().and_then(<[_]>::first).map(|name| name.as_str()) {
+        Some("SECONDS") => " of seconds",
+        Some("MIB") => " of MiB",
+        _ => "",
+    };
+    of.iter().any(|number| parsed == *number).then(|| format!("must be a whole number{unit}"))
+}
+
 /// Converts a value to the flag's text form.
 fn values(flag: &Arg, value: &DeValue<'_>) -> Result<Vec<String>, String> {
     match (flag.get_action(), value) {
         (ArgAction::SetTrue, DeValue::Boolean(on)) => Ok(vec![on.to_string()]),
-        (ArgAction::SetTrue, _) => Err("must be true or false".to_owned()),
+        (ArgAction::SetTrue, _) => Err(FLAG.to_owned()),
         (ArgAction::Append, DeValue::Array(list)) => {
             list.iter().map(|value| scalar_text(flag, value.get_ref())).collect::<Result<_, _>>()
         }
-        (ArgAction::Append, _) => Err("must be a list".to_owned()),
+        (ArgAction::Append, _) => Err(LIST.to_owned()),
+        (_, DeValue::Array(_)) => Err("must be one value, not a list".to_owned()),
         (_, value) => Ok(vec![scalar_text(flag, value)?]),
     }
 }
@@ -117,8 +166,12 @@ fn scalar_text(flag: &Arg, value: &DeValue<'_>) -> Result<String, String> {
         DeValue::Float(number) if flag.get_value_parser().type_id() == TypeId::of::<f64>() => {
             number.as_str().to_owned()
         }
-        other => return Err(format!("cannot be of the type {}", other.type_str())),
+        DeValue::Array(_) | DeValue::Table(_) => return Err("must be one value".to_owned()),
+        _ => return Err(whole_number(flag).unwrap_or_else(|| QUOTES.to_owned())),
     };
+    if let Some(what) = whole_number(flag).filter(|_| word.parse::<u64>().is_err()) {
+        return Err(what);
+    }
     let alone = Command::new("flag").no_binary_name(true).disable_help_flag(true).arg((*flag).clone());
     let argument = format!("--{}={word}", flag.get_long().unwrap_or_default());
     match alone.try_get_matches_from([argument]) {
@@ -256,16 +309,33 @@ mod tests {
         assert_eq!(stop.store.data_dir.path().expect("a path"), Path::new("/somewhere"));
     }
 
+    const LIST_REFUSED: &str = "FILE:1: egress_allow: must be a list of texts in quotes, as [\"…\", \"…\"]";
+
     #[test]
     fn errors_name_the_line_but_not_the_value() {
         for (text, expected) in [
             ("spares = 1\n\nlisten_on = 1\n", "FILE:3: listen_on: there is no such option"),
-            ("[serve]\nspares = 1\n", "FILE:1: serve: there is no such option"),
+            ("audit-day = 1\n", "FILE:1: audit-day: there is no such option; did you mean audit_days?"),
+            ("databse_url = \"x\"\n", "FILE:1: databse_url: there is no such option; did you mean database_url?"),
+            ("[serve]\nspares = 1\n", "FILE:1: serve: the file has no sections: write its options without [serve]"),
             ("config = \"x\"\n", "FILE:1: config: there is no such option"),
             ("audit_days = 0\n", "FILE:1: audit_days: 0 is not in 1..=36500"),
-            ("audit_days = 1.5\n", "FILE:1: audit_days: cannot be of the type float"),
-            ("no_default_pool = 1\n", "FILE:1: no_default_pool: must be true or false"),
-            ("egress_allow = \"10.0.0.0/8\"\n", "FILE:1: egress_allow: must be a list"),
+            ("audit_days = 1.5\n", "FILE:1: audit_days: must be a whole number"),
+            ("audit_days = 7 days\n", "FILE:1: audit_days: must be a whole number"),
+            ("drain_deadline = \"30s\"\n", "FILE:1: drain_deadline: must be a whole number of seconds"),
+            ("session_memory = 2GiB\n", "FILE:1: session_memory: must be a whole number of MiB"),
+            ("session_memory = -1\n", "FILE:1: session_memory: must be a whole number of MiB"),
+            ("spares = true\n", "FILE:1: spares: must be a whole number"),
+            ("no_default_pool = 1\n", "FILE:1: no_default_pool: must be true or false, without quotes"),
+            ("no_default_pool = yes\n", "FILE:1: no_default_pool: must be true or false, without quotes"),
+            ("no_default_pool = \"true\"\n", "FILE:1: no_default_pool: must be true or false, without quotes"),
+            ("egress_allow = \"10.0.0.0/8\"\n", LIST_REFUSED),
+            ("egress_allow = 10.0.0.0/8\n", LIST_REFUSED),
+            ("listen = 127.0.0.1:8080\n", "FILE:1: listen: write the value in quotes, as \"…\""),
+            ("\nlisten = 127.0\n", "FILE:2: listen: write the value in quotes, as \"…\""),
+            ("listen = [\"127.0.0.1:8080\"]\n", "FILE:1: listen: must be one value, not a list"),
+            ("public_url = https://x # here\n", "FILE:1: public_url: write the value in quotes, as \"…\""),
+            ("tls_cert = /etc/cert.pem\n", "FILE:1: tls_cert: write the value in quotes, as \"…\""),
             ("listen = \"here\"\n", "FILE:1: listen: give an address and a port, such as 127.0.0.1:8080 or [::1]:8080"),
             ("public_url = \"ftp://x\"\n", "FILE:1: public_url: must be an http or https URL with a host"),
         ] {

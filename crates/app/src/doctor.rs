@@ -77,6 +77,7 @@ async fn run_checks(settings: &DoctorSettings) -> anyhow::Result<Vec<Finding>> {
             "install or fix what is missing above, then run casement doctor again",
         )),
     }
+    findings.extend(shared_user());
     findings.push(fonts());
     let script_runner = script_runner(settings.script_runner.as_deref(), data_dir);
     findings.push(finding("script runner", script_runner, SCRIPT_RUNNER_REMEDY));
@@ -125,6 +126,21 @@ fn program(name: &str, file: &str, package: &str) -> Finding {
     let found = places.map(|place| place.join(file)).find(|path| path.is_file());
     let found = found.map(|path| path.display().to_string()).ok_or_else(|| "not found".to_owned());
     finding(name, found, &format!("install the package {package}"))
+}
+
+/// Says what sandboxes share if an ordinary user starts the server. As root, each has a user of its own.
+fn shared_user() -> Option<Finding> {
+    let user = rustix::process::geteuid();
+    (!user.is_root()).then(|| Finding {
+        name: "users of sandboxes".to_owned(),
+        ok: true,
+        detail: format!(
+            "all sandboxes run as this user ({}), apart by namespaces alone: one session can use up what the kernel counts for \
+             each user",
+            user.as_raw()
+        ),
+        remedy: Some("start the server as root, as the package does: each sandbox then has a user of its own".to_owned()),
+    })
 }
 
 /// Names the languages whose letters pages would show as boxes. Everything else works without them.

@@ -86,9 +86,16 @@ pub(crate) async fn set_limits(
     let caps = limits.caps(organization.caps);
     if caps != organization.caps {
         organizations.set_caps(organization.id, caps).await?;
-        info!(?caps, "changed the limits of the organization");
+        let (sessions, pooled) = (limit(caps.concurrent_sessions), limit(caps.pooled_sessions));
+        let invocations = limit(caps.concurrent_invocations);
+        info!(sessions, pooled, invocations, "changed the limits of the organization");
     }
     Ok(())
+}
+
+/// Returns a limit for the log.
+fn limit(max: Option<u32>) -> String {
+    max.map_or_else(|| "unlimited".to_owned(), |max| max.to_string())
 }
 
 /// Creates the pool `default` with two headless browsers, if the first start has not done so yet.

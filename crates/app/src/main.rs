@@ -17,6 +17,7 @@ mod credentials;
 mod data_dir;
 mod disk;
 mod doctor;
+mod documents;
 mod egress;
 mod engine_metrics;
 mod engines;
@@ -57,7 +58,7 @@ use casement_http::{declared_openapi as openapi, declared_operations_page as ope
 use casement_http::{openapi, operations_page};
 use casement_telemetry::traces::{self, RecordedTraces};
 use masked_log::Masked;
-use settings::{BlobsCommand, Command, CommandLine};
+use settings::{BlobsCommand, Command, CommandLine, LogFormat};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -101,8 +102,10 @@ fn main() -> ExitCode {
         return casement_vaults::read_keepass(file);
     }
     let traces = match &command {
-        Command::Serve(settings) => log_and_trace("info,actix_server=warn,tokio_postgres=warn", settings.otlp_traces),
-        _ => log_and_trace("warn", None),
+        Command::Serve(settings) => {
+            log_and_trace("info,actix_server=warn,tokio_postgres=warn", settings.log_format, settings.otlp_traces)
+        }
+        _ => log_and_trace("warn", LogFormat::Text, None),
     };
     // Runs before other threads exist, so that all threads leave the keyring: sandboxes inherit it, and must not see
     // the keys of the user who starts the server.
@@ -117,7 +120,7 @@ fn main() -> ExitCode {
 
 /// Runs a command that drives a server over its API.
 fn drive_server(name: &str, matches: &clap::ArgMatches) -> ExitCode {
-    log_and_trace("warn", None);
+    log_and_trace("warn", LogFormat::Text, None);
     exit_code(on_runtime(async { casement_cli::run(name, matches, casement_http::openapi()).await }))
 }
 
@@ -179,9 +182,12 @@ async fn run(command: Command, traces: Option<RecordedTraces>) -> anyhow::Result
 
 /// Logs to standard error, so that standard output holds only a command's result. `CASEMENT_LOG` sets the level.
 /// Records the traces of this share of the calls, if one is given.
-fn log_and_trace(default: &str, ratio: Option<f64>) -> Option<RecordedTraces> {
+fn log_and_trace(default: &str, format: LogFormat, ratio: Option<f64>) -> Option<RecordedTraces> {
     let (layer, traces) = ratio.map(traces::layer).unzip();
-    let logs = log_layer(default, std::io::stderr, std::io::stderr().is_terminal());
+    let logs = match format {
+        LogFormat::Text => log_layer(default, std::io::stderr, std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => json_log_layer(default).boxed(),
+    };
     tracing_subscriber::registry().with(layer).with(logs).init();
     traces
 }
@@ -198,9 +204,31 @@ where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter = EnvFilter::try_from_env("CASEMENT_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(Masked(writer));
     // A failed log write must not panic: the default handler writes to standard error again, which panics if that is
     // closed or full.
-    lines.log_internal_errors(false).with_filter(filter)
+    lines.log_internal_errors(false).with_filter(log_filter(default))
+}
+
+/// Logs one JSON object a line, with the fields of an event beside its time, level and message.
+fn json_log_layer<S>(default: &str) -> impl Layer<S>
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+{
+    let lines = tracing_subscriber::fmt::layer().json().flatten_event(true).with_current_span(false);
+    lines.with_writer(Masked(std::io::stderr)).log_internal_errors(false).with_filter(log_filter(default))
+}
+
+/// Returns what `CASEMENT_LOG` selects, or the default.
+fn log_filter(default: &str) -> EnvFilter {
+    let Some(selected) = std::env::var("CASEMENT_LOG").ok().filter(|text| !text.is_empty()) else {
+        return EnvFilter::new(default);
+    };
+    EnvFilter::try_new(&selected).unwrap_or_else(|error| {
+        let _ = writeln!(
+            std::io::stderr(),
+            "casement: CASEMENT_LOG: {error}; give a level as warn, info or debug, or levels of parts as casement=debug"
+        );
+        EnvFilter::new(default)
+    })
 }

@@ -5,6 +5,7 @@ mod infrastructure;
 mod pool_fill_progress;
 mod reload;
 mod repositories;
+mod service_manager;
 mod sessions;
 mod shutdown;
 mod use_cases;
@@ -33,6 +34,7 @@ use crate::cluster_node::ClusterListener;
 use crate::cluster_supervisor::ClusterSupervisor;
 use crate::data_dir::DataDir;
 use crate::doctor::raise_open_files;
+use crate::documents;
 use crate::first_start;
 use crate::jobs::{CertificateReload, spawn};
 use crate::metrics_catalogue;
@@ -123,6 +125,7 @@ async fn run_for(settings: ServeSettings, purpose: Purpose, traces: Option<Recor
         if let Err(error) = running.announce(&data_dir) {
             warn!(%error, "cannot print on standard output that the server is ready");
         }
+        service_manager::report_ready(running.infrastructure.public_url.as_str());
         // Starts after `announce`, whose first line must be the first of the output.
         tokio::spawn(pool_fill_progress.print_progress());
         let mut reload = Reload::new(certificate, running.infrastructure.rows.organizations.clone());
@@ -142,6 +145,7 @@ async fn run_for(settings: ServeSettings, purpose: Purpose, traces: Option<Recor
                         break StopOrder::KeepSessions;
                     }
                     info!("SIGTERM: draining; a second one stops the server at once");
+                    service_manager::report_draining();
                     let drain = drain.clone();
                     draining = Some(tokio::spawn(async move { drain.run().await }));
                 }
@@ -150,7 +154,8 @@ async fn run_for(settings: ServeSettings, purpose: Purpose, traces: Option<Recor
             }
         }
     };
-    info!(?order, "stopping");
+    info!(sessions = order.of_sessions(), "stopping");
+    service_manager::report_stopping();
     Box::pin(running.stop(order)).await;
     close(&store, cluster_supervisor).await?;
     stop::remove_control_socket(data_dir.path());
@@ -262,7 +267,12 @@ impl Running {
             let creating = format!("casement keys create --data-dir {} --name NAME", data_dir.path().display());
             (format!("made by `{creating}`"), "'the API key'".to_owned())
         };
-        writeln!(out, "\n  URL       {url}\n  API key   {key_location}\n")?;
+        writeln!(out, "\n  URL       {url}\n  API key   {key_location}")?;
+        writeln!(out, "  Pages     {url}/ui, for people, who sign in with the key")?;
+        if let Some(guide) = documents::first_guide() {
+            writeln!(out, "  Guide     {}", guide.display())?;
+        }
+        writeln!(out)?;
         let (what, path) = if self.has_default_pool {
             (format!("Take a browser from the pool `{pool}`"), format!("browser_pools/{pool}/acquire"))
         } else {

@@ -9,6 +9,7 @@ mod keys;
 mod node;
 mod serve;
 mod values;
+mod variables;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -25,8 +26,8 @@ pub(crate) use self::cluster::ClusterSettings;
 pub(crate) use self::grid::{GridServer, GridSettings};
 pub(crate) use self::keys::KeysCommand;
 pub(crate) use self::node::NodeSettings;
-pub(crate) use self::serve::{AppSettings, BuildSettings, LimitSettings, ServeSettings, TelemetryUrls};
-use crate::config_file;
+pub(crate) use self::serve::{AppSettings, BuildSettings, LimitSettings, LogFormat, ServeSettings, TelemetryUrls};
+use crate::{config_file, documents};
 
 /// Real browsers for other programs.
 #[derive(Debug, Parser)]
@@ -55,10 +56,14 @@ impl CommandLine {
     /// If the configuration file is invalid.
     pub(crate) fn read() -> anyhow::Result<Self> {
         let words = casement_cli::ordered(std::env::args_os().collect());
-        let commands = commands(Some(&requested(&words)))?;
+        let requested = requested(&words);
+        let commands = commands(Some(&requested))?;
         let alone = commands.clone().get_matches_from(&words);
         let name = alone.subcommand_name().unwrap_or_default();
         let needs_none = NEED_NO_CONFIGURATION.contains(&name) || (casement_cli::has(name) && name != keys::NAME);
+        if !needs_none || casement_cli::has(name) {
+            variables::report_unknown(&commands, name == "serve")?;
+        }
         let named = alone.try_get_one::<PathBuf>("config").ok().flatten().cloned();
         let matches = match if needs_none { None } else { config_file::find(named) } {
             Some(path) => config_file::apply(&path, commands)?.get_matches_from(&words),
@@ -85,7 +90,8 @@ const NEED_NO_CONFIGURATION: [&str; 6] = ["agent", "inside", "network", "openapi
 /// Returns all commands. Of those that drive a server, only the one named `only` has its arguments; all have for
 /// `None`.
 pub(crate) fn commands(only: Option<&str>) -> anyhow::Result<clap::Command> {
-    let commands = casement_cli::add_to(Arguments::command(), only, casement_http::openapi())?;
+    let commands =
+        casement_cli::add_to(Arguments::command().after_help(documents::HINT), only, casement_http::openapi())?;
     Ok(match only {
         None | Some(keys::NAME) => commands.mut_subcommand(keys::NAME, keys::with_database),
         Some(_) => commands,

@@ -35,6 +35,14 @@ impl StopOrder {
         }
     }
 
+    /// What happens to the sessions, for the log.
+    pub(crate) const fn of_sessions(self) -> &'static str {
+        match self {
+            Self::KeepSessions => "continue",
+            Self::EndSessions => "end",
+        }
+    }
+
     const fn of(byte: u8) -> Option<Self> {
         match byte {
             b'k' => Some(Self::KeepSessions),

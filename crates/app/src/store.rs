@@ -30,16 +30,12 @@ impl Store {
         if url.is_some() {
             ensure_suitable(&store.config, System.now()).await?;
         }
-        match migrate(&store.config).await {
-            Ok(applied) if applied.is_empty() => {}
-            Ok(applied) => info!(migrations = applied.len(), "the database schema is up to date"),
-            Err(error) => {
-                // Leaves nothing running, because there may be no other start for a long time.
-                if let Some(Err(also)) = OptionFuture::from(store.cluster.map(Cluster::stop)).await {
-                    warn!(error = %also, "the private PostgreSQL was not stopped");
-                }
-                return Err(error).context("cannot bring the database schema up to date");
+        if let Err(error) = migrate(&store.config).await {
+            // Leaves nothing running, because there may be no other start for a long time.
+            if let Some(Err(also)) = OptionFuture::from(store.cluster.map(Cluster::stop)).await {
+                warn!(error = %also, "the private PostgreSQL was not stopped");
             }
+            return Err(error).context("cannot bring the database schema up to date");
         }
         Ok(store)
     }

@@ -73,6 +73,7 @@ mod all {
     #[cfg(feature = "faults")]
     mod nodes_versions;
     mod openapi;
+    mod operation;
     mod organization;
     mod playwright;
     mod policies;

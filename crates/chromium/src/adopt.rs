@@ -136,6 +136,6 @@ async fn ask(sandbox: &Sandbox) -> Result<(AgentClient, String), AdoptError> {
             Err(AdoptError::Permanent("its start was not completed".to_owned()))
         }
         State::Starting => Err(AdoptError::Temporary("it is still being started".to_owned())),
-        other => Err(AdoptError::Permanent(format!("it is {other:?}"))),
+        other => Err(AdoptError::Permanent(format!("it is {}", other.name()))),
     }
 }

@@ -27,6 +27,19 @@ pub enum BrowserExitReason {
     Hung,
 }
 
+impl BrowserExitReason {
+    /// Returns the name of the reason in logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Crashed => "crashed",
+            Self::Oom => "oom",
+            Self::Closed => "browser_closed",
+            Self::Hung => "browser_hung",
+        }
+    }
+}
+
 /// The subscribers. The channels are unbounded, because each browser adds one event at most.
 #[derive(Debug, Default)]
 pub(crate) struct EventListeners(Mutex<Vec<UnboundedSender<EngineEvent>>>);

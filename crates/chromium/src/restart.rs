@@ -59,7 +59,7 @@ impl Engine {
         let status = running.agent.ready().await.map_err(|error| RestartError::Failed(running.failed(&error)))?;
         match status.state {
             State::Ready => running.set_cdp_path(status.browser_ws_path).map_err(RestartError::Failed),
-            other => Err(RestartError::Failed(lost_restart(&format!("it is {other:?}")))),
+            other => Err(RestartError::Failed(lost_restart(&format!("it is {}", other.name())))),
         }
     }
 

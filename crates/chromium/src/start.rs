@@ -200,7 +200,7 @@ impl Engine {
         };
         let (agent, status) = ready.map_err(|_| EngineError::Timeout { seconds: start_timeout.as_secs() as u32 })??;
         let stages = stages(sandbox_took, started_at.elapsed(), &status);
-        tracing::debug!(browser = %id, ?stages, "started a browser");
+        tracing::debug!(browser = %id, stages = listed(&stages), "started a browser");
         let version = match &remote {
             Some(remote) if !remote.version.is_empty() => printable(&remote.version),
             _ => printable(&status.browser_version),
@@ -321,7 +321,7 @@ impl Engine {
 fn agent_failure(id: BrowserId, sandbox: &Sandbox, error: &ClientError) -> EngineError {
     // The log is more informative than the end of the process.
     let log: String = sandbox.log().unwrap_or_default().chars().take(MAX_LOG_CHARS).collect();
-    tracing::error!(browser = %id, %error, log = ?log, "an agent did not start");
+    tracing::error!(browser = %id, %error, log, "an agent did not start");
     let why = if sandbox.is_alive() { "did not answer" } else { "ended" };
     failed(EngineFault::AgentError, format!("the agent {why} before the browser was up"))
 }
@@ -345,6 +345,11 @@ fn stages(sandbox: Duration, whole: Duration, status: &Status) -> Vec<(String, u
     let reported = Duration::try_from_secs_f64(last / 1000.0).unwrap_or_default();
     stages.push(("answer".to_owned(), ms(whole.saturating_sub(sandbox + reported))));
     stages
+}
+
+/// Returns the stages for the log.
+fn listed(stages: &[(String, u32)]) -> String {
+    stages.iter().map(|(name, took)| format!("{name} {took} ms")).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the timeout of the whole start.

@@ -39,7 +39,7 @@ impl Engine {
 fn report(inner: &Weak<Inner>, running: &Running, reason: BrowserExitReason, detail: &str) {
     // The rest is Chromium's output, which may contain content of pages.
     let how = detail.split(';').next().unwrap_or_default();
-    tracing::warn!(browser = %running.id, ?reason, how = fault::shorten(how.to_owned()), "a browser ended by itself");
+    tracing::warn!(browser = %running.id, reason = reason.as_str(), how = fault::shorten(how.to_owned()), "a browser ended by itself");
     if reason == BrowserExitReason::Oom {
         running.mark_out_of_memory();
     }

@@ -120,6 +120,8 @@ fn field_argument(name: &str, field: &Field, verb: &Verb, has_json: bool) -> Arg
         Kind::Integer if field.can_be_null => argument.value_name("N|none").value_parser(integer_or_none),
         Kind::Integer => argument.value_name("N").allow_negative_numbers(true).value_parser(clap::value_parser!(i64)),
         Kind::Number => argument.value_name("N").allow_negative_numbers(true).value_parser(clap::value_parser!(f64)),
+        // An argument without a flag has no other name.
+        Kind::Text if is_positional => argument.value_name(name.to_uppercase()),
         Kind::Text => argument.value_name("TEXT"),
         Kind::Texts => argument.value_name("TEXT").action(ArgAction::Append),
         Kind::TextMap => argument.value_name("NAME=VALUE").action(ArgAction::Append),

@@ -16,6 +16,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
+use crate::progress::say;
 use crate::text::{text, without_controls};
 use crate::tls::{self, Trust};
 
@@ -138,9 +139,17 @@ impl Client {
         let answer = self.http.request(request.body(body)?).await;
         let (head, body) = answer.map_err(|error| unreachable(&self.base, error))?.into_parts();
         if head.status.is_success() {
+            tell_ignored_fields(&head.headers);
             return Ok((head.headers, body));
         }
         Err(refusal(&self.base, head.status, &whole_body(body).await?).into())
+    }
+}
+
+/// Says which fields of the request the server does not know.
+fn tell_ignored_fields(headers: &HeaderMap) {
+    if let Some(ignored) = headers.get("x-casement-ignored-fields").and_then(|names| names.to_str().ok()) {
+        say(&format!("the server knows no field {} here and ignored it", without_controls(ignored)));
     }
 }
 

@@ -26,6 +26,8 @@ use crate::text::without_controls;
 const ALL: &str = "all";
 const WATCH: &str = "watch";
 const FILE: &str = "to-file";
+const POOL: &str = "pool";
+const LIST_SESSIONS: &str = "list_browsers";
 const DEFAULT_WATCH_SECONDS: &str = "2";
 
 /// Returns the command of a resource with the commands of its verbs.
@@ -67,6 +69,12 @@ fn verb_command(verb: &Verb, document: &Document) -> anyhow::Result<Command> {
                 .help("Print again after each change; asks the server every two seconds, or as given"),
         ),
         _ => command,
+    };
+    let command = if verb.operation == LIST_SESSIONS {
+        let help = "Only the sessions of the pool of this name or id, on all pages";
+        command.arg(Arg::new(POOL).long(POOL).value_name("NAME").help(help))
+    } else {
+        command
     };
     let command = if has_pages(&operation) {
         command.arg(Arg::new(ALL).long(ALL).action(ArgAction::SetTrue).help("All pages, not only one"))
@@ -117,8 +125,17 @@ pub(crate) async fn run(
         let given = operation.first_parameter().and_then(|at| request.path.get(at)).cloned().unwrap_or_default();
         let command = async {
             finder.put_id(&client, &mut request.path).await?;
-            let command =
-                Running { client: &client, operation: &operation, request, format, resource, verb, given: &given };
+            let pool = matches.try_get_one::<String>(POOL).ok().flatten().map(String::as_str);
+            let command = Running {
+                client: &client,
+                operation: &operation,
+                request,
+                format,
+                resource,
+                verb,
+                given: &given,
+                pool,
+            };
             command.run(matches).await
         };
         match command.await {
@@ -147,6 +164,8 @@ struct Running<'a> {
     verb: &'a Verb,
     /// The resource as the user named it.
     given: &'a str,
+    /// The name or the id of the pool whose sessions are listed.
+    pool: Option<&'a str>,
 }
 
 impl Running<'_> {
@@ -189,6 +208,8 @@ impl Running<'_> {
         let what = self.verb.listed.map_or(self.resource.name, |(what, _)| what);
         let given =
             self.request.query.iter().filter(|(name, _)| !["limit", "offset", "order"].contains(&name.as_str()));
+        let given =
+            given.map(|(name, value)| (name.as_str(), value.as_str())).chain(self.pool.map(|pool| (POOL, pool)));
         let filters = given.map(|(name, value)| format!("--{} {value}", name.replace('_', "-"))).collect::<Vec<_>>();
         let with = if filters.is_empty() { String::new() } else { format!(" with {}", filters.join(" ")) };
         let why = if self.verb.operation == "list_telemetry_events" {
@@ -218,6 +239,12 @@ impl Running<'_> {
         const ENDED_TOO: &str = "include_deleted";
         let given = self.request.query.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let mut query: Vec<_> = given.collect();
+        // Less is read; the search does not find the id of a pool.
+        if let Some(pool) = self.pool.filter(|pool| ulid::Ulid::from_string(pool).is_err())
+            && !query.iter().any(|(name, _)| *name == "query")
+        {
+            query.push(("query", pool));
+        }
         if self.verb.operation == "get_browser" && !query.iter().any(|(name, _)| *name == ENDED_TOO) {
             query.push((ENDED_TOO, "true"));
         }
@@ -225,14 +252,13 @@ impl Running<'_> {
     }
 
     async fn value(&self) -> anyhow::Result<(Value, HeaderMap)> {
-        let (value, headers) = self.client.value(self.call()?).await?;
-        if let Some(ignored) = headers.get("x-casement-ignored-fields").and_then(|names| names.to_str().ok()) {
-            progress::say(&format!("the server knows no field {ignored} here and ignored it"));
-        }
-        Ok((value, headers))
+        self.client.value(self.call()?).await
     }
 
-    async fn print(&self, is_all: bool) -> anyhow::Result<()> {
+    /// Returns the records, and the offset of the next page if there are more.
+    async fn records(&self, is_all: bool) -> anyhow::Result<(Value, Option<String>)> {
+        // A page may have no session of the pool, and the next one may have some.
+        let is_all = is_all || self.pool.is_some();
         let (mut value, headers) = self.value().await?;
         let mut next = next_offset(&headers);
         while let (true, Some(offset), Some(records)) = (is_all, next.as_deref(), value.as_array_mut()) {
@@ -243,6 +269,14 @@ impl Running<'_> {
             records.extend(page.as_array().into_iter().flatten().cloned());
             next = next_offset(&headers);
         }
+        if let (Some(pool), Some(records)) = (self.pool, value.as_array_mut()) {
+            records.retain(|record| ["name", "id"].iter().any(|field| record["pool"][field] == pool));
+        }
+        Ok((value, next))
+    }
+
+    async fn print(&self, is_all: bool) -> anyhow::Result<()> {
+        let (value, next) = self.records(is_all).await?;
         if value.is_null() {
             progress::say("nothing");
         }
@@ -261,7 +295,7 @@ impl Running<'_> {
         let clears = self.format == Format::Table && std::io::stdout().is_terminal();
         let mut last = None;
         loop {
-            let (value, _) = self.value().await?;
+            let (value, _) = self.records(false).await?;
             let stable = without_clocks(value.clone());
             if last.as_ref() != Some(&stable) {
                 let text = output::formatted(&value, self.format, self.columns())?;

@@ -101,7 +101,7 @@ impl Acceptor {
             }
             Err(refused) => {
                 metrics::counter!("casement_node_connections_refused_total").increment(1);
-                tracing::warn!(peer = ?peer, %refused, "a connection to the cluster listener is refused");
+                tracing::warn!(peer = peer.map(tracing::field::display), %refused, "a connection to the cluster listener is refused");
                 Ok(())
             }
         }

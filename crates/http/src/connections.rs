@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use casement_domain::{
     SessionId,
-    session::{Connections, EndReason},
+    session::{Connections, EndReason, Session},
 };
 use parking_lot::Mutex;
 
@@ -83,6 +83,8 @@ impl Connections for ConnectionRegistry {
             entry.end.end(close_reason(reason));
         }
     }
+
+    fn ended(&self, _: &Session, _: EndReason) {}
 
     fn restarted(&self, session: SessionId) {
         let mut inner = self.0.lock();

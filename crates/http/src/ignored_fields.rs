@@ -57,7 +57,7 @@ impl IgnoredFields {
 pub(crate) fn add_header<B>(response: &mut ServiceResponse<B>) {
     let header = response.request().extensions().get::<IgnoredFields>().and_then(IgnoredFields::header);
     if let Some(header) = header {
-        tracing::debug!(fields = ?header, "unknown fields of a body are ignored");
+        tracing::debug!(fields = header.to_str().unwrap_or_default(), "unknown fields of a body are ignored");
         response.headers_mut().insert(HEADER, header);
     }
 }

@@ -102,7 +102,7 @@ impl Supervisor {
         let (_paused, connected) = tokio::join!(self.replays.pause(), connected);
         let (browser, version) = connected?;
         self.use_remote(&browser, version);
-        tracing::info!(took = ?lost_at.elapsed(), "connected to the remote browser again");
+        tracing::info!(elapsed_ms = lost_at.elapsed().as_millis(), "connected to the remote browser again");
         Ok(browser)
     }
 

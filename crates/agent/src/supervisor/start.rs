@@ -106,7 +106,7 @@ impl Supervisor {
         if matches!(&checked, Ok(()) | Err(StartError { code: FailureCode::Extension, .. })) {
             self.set_ready();
         }
-        tracing::info!(took = ?started_at.elapsed(), "Chromium was restarted");
+        tracing::info!(elapsed_ms = started_at.elapsed().as_millis(), "Chromium was restarted");
         checked
     }
 

@@ -77,7 +77,7 @@ impl Manager {
             }
             match self.handle(event) {
                 // The window has closed meanwhile, which its own event reports.
-                Err(ReplyOrIdError::X11Error(error)) => tracing::debug!(?error, "a window refused"),
+                Err(error @ ReplyOrIdError::X11Error(_)) => tracing::debug!(%error, "a window refused"),
                 other => other?,
             }
         }

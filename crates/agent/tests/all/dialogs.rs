@@ -133,6 +133,17 @@ async fn what_blocks_a_page_is_reported_to_scripts_at_once_in_both_kinds_of_sess
         answer(&client, &open, true).await;
         cdp.until(&page, "window.said", &json!(true)).await;
 
+        // Right after a script, neither its process, with its listener, nor the one that connects for the next script answers.
+        for accept in [true, false, true] {
+            let listener = "page.on('dialog', (dialog) => dialog.dismiss().catch(() => {})); return 1";
+            execute_for(&client, listener, 30_000).await.unwrap();
+            cdp.evaluate(&page, "void setTimeout(() => { window.said = confirm('After it?') }, 0)").await;
+            let open = until_open(&client, 1).await;
+            refused(&open, "confirm", "confirm \"After it?\"").await;
+            answer(&client, &open, accept).await;
+            cdp.until(&page, "window.said", &json!(accept)).await;
+        }
+
         cdp.evaluate(&page, "onbeforeunload = (event) => event.preventDefault()").await;
         for kind in ["mousePressed", "mouseReleased"] {
             let click = json!({ "type": kind, "x": 50, "y": 50, "button": "left", "clickCount": 1 });

@@ -53,7 +53,7 @@ impl LogWriter {
                     self.stop.run_until_cancelled(tokio::time::sleep(RETRY_BACKOFF)).await?;
                 }
                 Err(error) => {
-                    warn!(subject = ?self.subject, %error, "cannot store log lines");
+                    warn!(subject = %self.subject, %error, "cannot store log lines");
                     return None;
                 }
             }

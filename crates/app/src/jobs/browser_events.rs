@@ -36,7 +36,7 @@ impl Job for BrowserEvents {
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
         while let Some(Some(EngineEvent { browser, reason })) = stop.run_until_cancelled(self.events.recv()).await {
             if self.spares.lost(browser) {
-                warn!(%browser, ?reason, "a spare browser ended by itself");
+                warn!(%browser, reason = reason.as_str(), "a spare browser ended by itself");
                 self.sessions.clean_up(browser).await;
             } else {
                 tokio::spawn(end_session(self.engine.clone(), self.sessions.clone(), browser, reason));
@@ -55,7 +55,6 @@ async fn end_session(engine: Engine, sessions: Sessions, browser: BrowserId, rea
         BrowserExitReason::Closed => SessionEvent::BrowserClosed,
         BrowserExitReason::Hung => SessionEvent::BrowserHung,
     };
-    warn!(%browser, reason = event.name(), "a browser ended by itself");
     if reason == BrowserExitReason::Oom {
         record_oom_kill(&engine, &sessions, browser).await;
     }

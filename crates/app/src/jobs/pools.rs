@@ -131,7 +131,7 @@ async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
             () = until(next) => {}
             permit = context.slots.take(), if !queue.is_empty() => {
                 if let Some((pool, launch)) = queue.pop() {
-                    start(context, pool, launch, permit);
+                    start(context, (pool, launch), permit, stop.clone());
                 }
                 continue;
             }
@@ -219,7 +219,12 @@ fn enqueue_launches(
     }
 }
 
-fn start(context: &PoolFillJob, pool: PoolId, launch: Launch, permit: tokio::sync::OwnedSemaphorePermit) {
+fn start(
+    context: &PoolFillJob,
+    (pool, launch): (PoolId, Launch),
+    permit: tokio::sync::OwnedSemaphorePermit,
+    stop: CancellationToken,
+) {
     let filler = context.filler.clone();
     let figures = context.figures.clone();
     let waker = context.waker.clone();
@@ -233,10 +238,14 @@ fn start(context: &PoolFillJob, pool: PoolId, launch: Launch, permit: tokio::syn
                 info!(%pool, browser = %launch.id, "a browser is ready in its pool");
                 waker.wake(pool);
             }
+            Err(error) if stop.is_cancelled() => {
+                debug!(%pool, browser = %launch.id, %error, "the stop of the server ended a start");
+            }
             Err(WarmError::Engine(error)) => {
                 figures.failed(pool, status.failures, reason_code(&error));
-                let (failures, pause) = (status.failures, status.retry_at.map(|at| at - System.monotonic_now()));
-                warn!(%pool, %error, failures, retry_in = ?pause, "a pool cannot fill");
+                let retry_in_ms = status.retry_at.map(|at| (at - System.monotonic_now()).whole_milliseconds());
+                let failures = status.failures;
+                warn!(%pool, %error, failures, retry_in_ms, "a pool cannot fill");
             }
             Err(error) => debug!(%pool, browser = %launch.id, %error, "a started browser is not needed any more"),
         }

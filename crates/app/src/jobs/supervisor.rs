@@ -39,14 +39,18 @@ async fn supervise(mut job: impl Job, stop: CancellationToken) {
                 }
                 backoff.reset();
             }
+            // What a stop cuts off is no failure.
+            Err(error) if stop.is_cancelled() => {
+                return debug!(job = job.name(), error = format!("{error:#}"), "the stop ended a background job");
+            }
             Err(error) => {
                 let pause = backoff.next_pause();
-                let (job, error) = (job.name(), format!("{error:#}"));
+                let (job, error, retry_in_ms) = (job.name(), format!("{error:#}"), pause.as_millis());
                 // Warns about the first failure in a row only.
                 if std::mem::replace(&mut failing, true) {
-                    debug!(job, error, retry_in = ?pause, "a background job still fails");
+                    debug!(job, error, retry_in_ms, "a background job still fails");
                 } else {
-                    warn!(job, error, retry_in = ?pause, "a background job failed");
+                    warn!(job, error, retry_in_ms, "a background job failed");
                 }
                 // `wait_until_due` does not shorten the backoff.
                 stop.run_until_cancelled(tokio::time::sleep(pause)).await;

@@ -148,10 +148,12 @@ fn every_alert_rule_is_complete_and_has_a_name_of_its_own() {
     assert_eq!(names.len(), rules.len());
 }
 
-#[test]
-fn the_dashboard_uses_only_metrics_and_labels_of_the_table() {
-    let dashboard: Value = serde_json::from_str(&read("grafana/casement.json")).expect("JSON");
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Returns the queries of the panels of the dashboard.
+fn queries_of_panels(dashboard: &Value) -> Vec<Query> {
     let mut queries = Vec::new();
     for panel in dashboard["panels"].as_array().expect("panels") {
         for target in panel["targets"].as_array().into_iter().flatten() {
@@ -159,6 +161,33 @@ fn the_dashboard_uses_only_metrics_and_labels_of_the_table() {
             queries.push(Query { place, expression: text(&target["expr"]), shown });
         }
     }
+    queries
+}
+
+#[test]
+fn every_metric_is_on_the_dashboard_which_shows_0_where_nothing_was_counted() {
+    let dashboard: Value = serde_json::from_str(&read("grafana/casement.json")).expect("JSON");
+    let queries = queries_of_panels(&dashboard);
+    let selectors = queries.iter().flat_map(|query| selectors(&query.expression));
+    let shown: BTreeSet<&str> = selectors.filter_map(|(series, _)| Some(metric_of(series)?.name)).collect();
+    let missing: Vec<&str> = super::all().map(|metric| metric.name).filter(|name| !shown.contains(name)).collect();
+    assert!(missing.is_empty(), "deploy/grafana/casement.json shows none of {missing:?}");
+    for Query { place, expression, .. } in &queries {
+        // No free space is no state of a server without figures.
+        let has_value = expression.ends_with(" or on() vector(0)") || expression.contains("casement_disk_free_bytes");
+        assert!(has_value, "{place}: without a series, \"No data\" is shown: {expression}");
+        let divides = expression.contains(" / ") || expression.contains("histogram_quantile");
+        assert!(
+            !divides || expression.contains(" >= 0)"),
+            "{place}: without requests, the value is no number: {expression}"
+        );
+    }
+}
+
+#[test]
+fn the_dashboard_uses_only_metrics_and_labels_of_the_table() {
+    let dashboard: Value = serde_json::from_str(&read("grafana/casement.json")).expect("JSON");
+    let mut queries = queries_of_panels(&dashboard);
     assert!(queries.len() >= 30, "{} queries: is the file read correctly?", queries.len());
     for variable in dashboard["templating"]["list"].as_array().expect("variables") {
         queries.push(Query {

@@ -48,10 +48,10 @@ impl Reload {
             let now: Vec<&str> = changed(last, &matches).into_iter().filter(is_reloaded).collect();
             let later: Vec<&str> = changed(started, &matches).into_iter().filter(|name| !is_reloaded(name)).collect();
             if !now.is_empty() {
-                info!(settings = ?now, "settings in effect from now on");
+                info!(settings = now.join(", "), "settings in effect from now on");
             }
             if !later.is_empty() {
-                warn!(settings = ?later, "settings that take effect at the next start of the server");
+                warn!(settings = later.join(", "), "settings that take effect at the next start of the server");
             }
             *last = matches;
         }

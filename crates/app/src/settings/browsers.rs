@@ -15,7 +15,8 @@ pub(crate) struct BrowserSettings {
     /// The largest memory in MiB that a session may request [default: the memory of this machine or container]
     #[arg(long, value_name = "MIB", env = "CASEMENT_MAX_SESSION_MEMORY", value_parser = clap::value_parser!(u32).range(256..=1_048_576))]
     max_session_memory: Option<u32>,
-    /// The region that records of sessions and pools name: us-east, us-west, eu-west or ap-southeast
+    /// The label of this installation that records of sessions and pools name as their region: us-east, us-west, eu-west or
+    /// ap-southeast, which are those that clients know. It does not say where the machine is
     #[arg(long, value_name = "REGION", env = "CASEMENT_BROWSER_REGION", default_value = BrowserRegion::default().as_str(), value_parser = region)]
     browser_region: BrowserRegion,
 }

@@ -37,6 +37,9 @@ pub(crate) struct ServeSettings {
     /// The address to listen on; port 0 selects a free one
     #[arg(long, value_name = "ADDR", env = "CASEMENT_LISTEN", default_value = "127.0.0.1:8080", value_parser = listen_address)]
     pub(crate) listen: SocketAddr,
+    /// The form of the log's lines; the variable CASEMENT_LOG sets what is logged
+    #[arg(long, value_name = "FORMAT", env = "CASEMENT_LOG_FORMAT", value_enum, default_value_t)]
+    pub(crate) log_format: LogFormat,
     #[command(flatten)]
     pub(crate) cluster: ClusterSettings,
     #[command(flatten)]
@@ -243,6 +246,16 @@ impl StorageSettings {
     pub(crate) fn disk_reserve(self) -> u64 {
         self.disk_reserve << 20
     }
+}
+
+/// The form of the log's lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people: time, level, and fields as name=value
+    #[default]
+    Text,
+    /// For programs that collect logs: one JSON object a line
+    Json,
 }
 
 /// The parts of URLs that telemetry contains.

@@ -1,6 +1,7 @@
 //! Tests of the commands that drive a server over its API.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -55,6 +56,20 @@ impl User {
         let file = self.home.path().join("input");
         fs::write(&file, input)?;
         let output = command.args(words).stdin(fs::File::open(&file)?).output()?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Done { code: output.status.code(), printed: text(&output.stdout), stderr: text(&output.stderr) })
+    }
+
+    /// Runs a command in a terminal of 90 columns and 20 rows, in which this is typed.
+    fn run_in_terminal(&self, typed: &[u8], words: &[&str]) -> anyhow::Result<Done> {
+        let quoted = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+        let line = format!("stty cols 90 rows 20; exec '{}' {quoted}", env!("CARGO_BIN_EXE_casement"));
+        let mut command = Command::new("script");
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", self.home.path());
+        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        let mut started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        started.stdin.take().context("a pipe")?.write_all(typed)?;
+        let output = started.wait_with_output()?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ok(Done { code: output.status.code(), printed: text(&output.stdout), stderr: text(&output.stderr) })
     }
@@ -227,6 +242,14 @@ fn a_session_is_driven_from_the_command_line() -> anyhow::Result<()> {
     let large = vec![b'x'; 3 << 20];
     let counted = user.run_with_input(&large, &["sessions", "exec", id, "sh", "-c", "sleep 1; wc -c"])?.ok()?;
     ensure!(counted.trim() == large.len().to_string(), "{counted}");
+    let typed = user.run_in_terminal(
+        b"hello\n",
+        &["sessions", "exec", "-it", id, "sh", "-c", "stty size; read it; echo \"=$it=\"; exit 4"],
+    )?;
+    ensure!(typed.code == Some(4), "{:?} {}", typed.code, typed.printed);
+    ensure!(typed.printed.contains("20 90\r\n") && typed.printed.contains("=hello=\r\n"), "{:?}", typed.printed);
+    let without = user.run(&["sessions", "exec", "-it", id, "true"])?.refused()?;
+    ensure!(without.contains("--tty needs a terminal"), "{without}");
     let title =
         user.run(&["sessions", "script", id, "await page.setContent('<title>Here</title>'); return page.title()"])?;
     ensure!(title.ok()?.trim() == "\"Here\"");
@@ -237,6 +260,7 @@ fn a_session_is_driven_from_the_command_line() -> anyhow::Result<()> {
     user.run(&["sessions", "screenshot", id, "--to-file", path(&image)?])?.ok()?;
     ensure!(fs::read(&image)?.starts_with(b"\x89PNG"));
 
+    only_the_sessions_of_a_pool_are_listed(&user)?;
     user.run(&["sessions", "delete", id])?.ok()?;
     let gone = user.run(&["sessions", "exec", id, "true"])?.refused()?;
     ensure!(gone.contains("404"), "{gone}");
@@ -245,6 +269,19 @@ fn a_session_is_driven_from_the_command_line() -> anyhow::Result<()> {
 
 fn path(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("a path")
+}
+
+/// Lists the sessions of a pool beside another session.
+fn only_the_sessions_of_a_pool_are_listed(user: &User) -> anyhow::Result<()> {
+    user.run(&["pools", "create", "--name", "of-the-user", "--size", "1", "--headless"])?.ok()?;
+    let leased = user.run(&["pools", "acquire", "of-the-user", "-o", "json"])?.json()?;
+    let listed = user.run(&["sessions", "list", "--pool", "of-the-user", "-o", "json"])?.json()?;
+    let ids: Vec<&str> = listed.as_array().into_iter().flatten().map(|session| text(session, "session_id")).collect();
+    ensure!(ids == [text(&leased, "session_id")], "{listed}");
+    let none = user.run(&["sessions", "list", "--pool", "nobody"])?;
+    ensure!(none.printed.is_empty() && none.stderr.contains("no sessions with --pool nobody"), "{}", none.stderr);
+    user.run(&["sessions", "delete", text(&leased, "session_id")])?.ok()?;
+    user.run(&["pools", "delete", "of-the-user"])?.ok().map(drop)
 }
 
 /// Copies a file and a folder to the session and back.

@@ -38,10 +38,14 @@ impl Certificate {
 
     /// Replaces the certificate as a tool that renews certificates does.
     fn renew(&self, name: &str) -> anyhow::Result<()> {
+        self.make(name, &[])
+    }
+
+    fn make(&self, name: &str, extensions: &[&str]) -> anyhow::Result<()> {
         let mut openssl = Command::new("openssl");
         openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
         openssl.args(["-days", "2", "-subj", &format!("/CN={name}")]);
-        openssl.args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]);
+        openssl.args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]).args(extensions);
         openssl.args(["-keyout", "new-key.pem", "-out", "new.pem"]).current_dir(self.0.path()).stderr(Stdio::null());
         ensure!(openssl.status()?.success(), "openssl made no certificate");
         fs::rename(self.0.path().join("new-key.pem"), self.key())?;
@@ -167,7 +171,36 @@ fn every_kind_of_call_works_over_https_of_the_server_itself() -> anyhow::Result<
     let certificate = Certificate::new()?;
     let server = Server::start(Options { flags: https_flags(&certificate), ..Options::default() })?;
     let url = format!("https://{}", server.address());
-    check_all(&server, &Curl { url: &url, key: server.key(), certificate: &certificate })
+    check_all(&server, &Curl { url: &url, key: server.key(), certificate: &certificate })?;
+    check_command_line(&url, server.key(), &certificate)
+}
+
+/// Runs `casement sessions list` with these further words. Returns whether it succeeds, and what it says to people.
+fn list_sessions(url: &str, key: &str, words: &[&str]) -> anyhow::Result<(bool, String)> {
+    let home = TempDir::new()?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_casement"));
+    command.env_clear().env("HOME", home.path()).args(["sessions", "list", "--url", url, "--key", key]).args(words);
+    let output = command.output()?;
+    Ok((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+/// Checks what the command line says of a certificate that its operator made: with `--ca` and `--insecure` it works, and
+/// without them, or as that of an authority, it is refused with the remedy.
+fn check_command_line(url: &str, key: &str, certificate: &Certificate) -> anyhow::Result<()> {
+    let chain = certificate.chain();
+    let ca = ["--ca", chain.to_str().context("a path")?];
+    // Without more, `openssl req -x509` makes the certificate of an authority.
+    let (is_accepted, said) = list_sessions(url, key, &ca)?;
+    ensure!(!is_accepted && said.contains("-addext basicConstraints=critical,CA:FALSE"), "{said}");
+    let (is_accepted, said) = list_sessions(url, key, &["--insecure"])?;
+    ensure!(is_accepted && said.contains("whoever answers gets the API key"), "{said}");
+    certificate.make("own", &["-addext", "basicConstraints=critical,CA:FALSE"])?;
+    until("the server has the new certificate", TEST_TIMEOUT, || {
+        list_sessions(url, key, &ca).ok().filter(|(is_accepted, _)| *is_accepted)
+    })?;
+    let (is_trusted, said) = list_sessions(url, key, &[])?;
+    ensure!(!is_trusted && said.contains("is not trusted here. --ca FILE"), "{said}");
+    Ok(())
 }
 
 /// Returns the subject of the certificate that the server presents.

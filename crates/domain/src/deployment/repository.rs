@@ -193,6 +193,15 @@ pub enum Subject {
     Invocation(InvocationId),
 }
 
+impl std::fmt::Display for Subject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Deployment(id) => id.fmt(f),
+            Self::Invocation(id) => id.fmt(f),
+        }
+    }
+}
+
 /// The totals of the stored lines of a subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredLines {

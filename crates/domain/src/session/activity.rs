@@ -121,13 +121,16 @@ impl Activity {
         entry.used == Use::TakenBack
     }
 
-    /// Stops watching a session. If it was taken back, use stays refused.
-    pub fn forget(&self, session: SessionId) {
+    /// Stops watching a session. If it was taken back, use stays refused. Returns it as it was last read, if it was
+    /// watched: of several calls, one gets it.
+    pub fn forget(&self, session: SessionId) -> Option<Session> {
         let mut all = self.all();
         all.for_people.remove(&session);
-        if all.watched.remove(&session).is_some_and(|entry| entry.used == Use::TakenBack) {
+        let forgotten = all.watched.remove(&session)?;
+        if forgotten.used == Use::TakenBack {
             remember(&mut all.taken_back, session, MAX_TAKEN_BACK_SESSIONS);
         }
+        Some(*forgotten.session)
     }
 
     /// Marks the session as in use until the guard is dropped. If the session is not watched, because it runs on

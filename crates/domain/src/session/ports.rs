@@ -151,6 +151,9 @@ pub trait Connections: Send + Sync {
     /// Closes every connection to the session with the reason, and refuses new ones.
     fn close(&self, session: SessionId, reason: EndReason);
 
+    /// Reports the end of a session that this node served, once. `session` may be as it was before its end.
+    fn ended(&self, session: &Session, reason: EndReason);
+
     /// Closes every connection to the session, because its browser restarts, and accepts new ones.
     fn restarted(&self, session: SessionId);
 }

@@ -68,7 +68,8 @@ pub(crate) struct UseCases {
 }
 
 impl World {
-    pub(crate) fn build(self) -> UseCases {
+    pub(crate) fn build(mut self) -> UseCases {
+        self.connections.expect_ended().return_const(());
         let clock = self.clock;
         let ids = Arc::new(CountingIds::default());
         let activity = Activity::new(clock.clone(), clock.clone());

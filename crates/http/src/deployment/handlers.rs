@@ -36,7 +36,7 @@ pub(crate) struct DeploymentForm {
     source: Option<GitSource>,
     /// A label of 1 to 255 characters; default: `latest`.
     version: Option<String>,
-    /// The region. Default: `aws.us-east-1a`.
+    /// A label, which changes nothing. Default: the first that the operator has set, or `aws.us-east-1a`.
     region: Option<String>,
     /// Whether the deployment replaces an existing app of the same version.
     force: Option<bool>,

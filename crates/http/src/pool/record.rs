@@ -32,7 +32,7 @@ pub(crate) struct PoolBody {
     blocked_reason: Option<String>,
     /// Extensions in the order they are loaded.
     extension_ids: Vec<String>,
-    /// The region of the installation.
+    /// The label of the installation, set by its operator. It does not say where the machine is.
     #[schema(value_type = String)]
     region: &'static str,
     /// The profile of its browsers.

@@ -52,7 +52,7 @@ pub(crate) struct SessionBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     memory: Option<&'static str>,
-    /// The region of the installation.
+    /// The label of the installation, set by its operator. It does not say where the machine is.
     #[schema(value_type = String)]
     region: &'static str,
     /// The time zone and the locale of pages and workers. Absent if the engine does not set them.

@@ -261,7 +261,7 @@ impl Worker {
         match self.new_sender(destination) {
             Ok(sender) => self.sender = Some((destination.version, sender)),
             Err(error) => {
-                debug!(destination = %self.id, ?error, "cannot build the exporter of a destination");
+                debug!(destination = %self.id, %error, "cannot build the exporter of a destination");
                 return Err(self.failed(&error.to_string(), Duration::ZERO).await);
             }
         }

@@ -130,8 +130,12 @@ impl Sessions {
     /// Closes the connections of an ended session and stops its timers. Returns `false` if it has not ended.
     pub(super) fn let_go(&self, session: &Session) -> bool {
         let SessionState::Ended(reason) = session.state else { return false };
-        self.deps.activity.forget(session.id);
+        let was_served = self.deps.activity.forget(session.id).is_some();
         self.deps.connections.close(session.id, reason);
+        // The end is let go again when a notification or the cleanup of the browser repeats it.
+        if was_served {
+            self.deps.connections.ended(session, reason);
+        }
         true
     }
 

@@ -64,7 +64,7 @@ impl Sessions {
         for id in self.deps.activity.idle() {
             match self.end(id, SessionEvent::IdleTimeout).await {
                 Err(EndSessionError::Store(error)) => return Err(error),
-                Err(_) => self.deps.activity.forget(id),
+                Err(_) => drop(self.deps.activity.forget(id)),
                 Ok(_) => {}
             }
         }
@@ -183,8 +183,11 @@ impl Sessions {
             if living.iter().any(|session| session.id == id) {
                 continue;
             }
-            self.deps.activity.forget(id);
+            let served = self.deps.activity.forget(id);
             self.deps.connections.close(id, EndReason::NodeLost);
+            if let Some(session) = served {
+                self.deps.connections.ended(&session, EndReason::NodeLost);
+            }
             self.deps.recorder.ended(id);
         }
         Ok(())
