@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::Job;
+use crate::causes::with_causes;
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 
@@ -41,7 +42,7 @@ async fn supervise(mut job: impl Job, stop: CancellationToken) {
             }
             Err(error) => {
                 let pause = backoff.next_pause();
-                let (job, error) = (job.name(), format!("{error:#}"));
+                let (job, error) = (job.name(), with_causes(&error));
                 // Warns about the first failure in a row only.
                 if std::mem::replace(&mut failing, true) {
                     debug!(job, error, retry_in = ?pause, "a background job still fails");
