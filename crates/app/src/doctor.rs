@@ -15,6 +15,7 @@ use casement_sandbox::Check;
 use casement_webdriver::{Connect, check};
 
 use crate::browser_policy::DeniedLog;
+use crate::causes::with_causes;
 use crate::data_dir;
 use crate::egress::SandboxEgress;
 use crate::engines::{Trial, try_each};
@@ -73,7 +74,7 @@ async fn run_checks(settings: &DoctorSettings) -> anyhow::Result<Vec<Finding>> {
         Ok(engine) => findings.extend(engine.checks().await.into_iter().map(Finding::from)),
         Err(error) => findings.push(finding(
             "sandboxes",
-            Err(format!("{error:#}")),
+            Err(with_causes(&error)),
             "install or fix what is missing above, then run casement doctor again",
         )),
     }

@@ -8,6 +8,7 @@ mod blob_store;
 mod blobs_move;
 mod browser_policy;
 mod call_traces;
+mod causes;
 mod cluster_node;
 mod cluster_supervisor;
 mod config_file;
@@ -57,6 +58,7 @@ use casement_http::{declared_openapi as openapi, declared_operations_page as ope
 #[cfg(not(feature = "openapi"))]
 use casement_http::{openapi, operations_page};
 use casement_telemetry::traces::{self, RecordedTraces};
+use causes::with_causes;
 use masked_log::Masked;
 use settings::{BlobsCommand, Command, CommandLine, LogFormat};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -77,7 +79,7 @@ fn main() -> ExitCode {
         Ok(CommandLine::Own(command)) => *command,
         Ok(CommandLine::Api(name, matches)) => return drive_server(&name, &matches),
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "casement: {error:#}");
+            let _ = writeln!(std::io::stderr(), "casement: {}", with_causes(&error));
             return ExitCode::FAILURE;
         }
     };
@@ -137,7 +139,7 @@ fn exit_code(done: anyhow::Result<u8>) -> ExitCode {
         Ok(code) => code.into(),
         Err(error) if error.is::<casement_cli::ClosedOutput>() => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "casement: {error:#}");
+            let _ = writeln!(std::io::stderr(), "casement: {}", with_causes(&error));
             ExitCode::FAILURE
         }
     }

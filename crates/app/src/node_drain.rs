@@ -8,6 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::UnixStream;
 use tracing::warn;
 
+use crate::causes::with_causes;
 use crate::data_dir::control_socket;
 use crate::jobs::NodeWaker;
 use crate::settings::DrainSettings;
@@ -71,7 +72,7 @@ impl NodeDrain {
         }
         let seconds = Some(u32::from_be_bytes(seconds)).filter(|seconds| *seconds != NO_DEADLINE);
         let begun = self.begin(seconds.map(|seconds| time::Duration::seconds(seconds.into()))).await;
-        let response = begun.map_or_else(|error| format!("{error:#}"), |()| BEGUN.to_owned());
+        let response = begun.map_or_else(|error| with_causes(&error), |()| BEGUN.to_owned());
         if caller.write_all(format!("{response}\n").as_bytes()).await.is_err() || response != BEGUN {
             return;
         }
@@ -86,7 +87,7 @@ impl NodeDrain {
     /// Drains the node, and returns when it is drained. Tries again while the store is away.
     pub(crate) async fn run(&self) -> anyhow::Result<()> {
         while let Err(error) = self.begin(None).await {
-            warn!(error = format!("{error:#}"), "cannot drain this node; trying again");
+            warn!(error = with_causes(&error), "cannot drain this node; trying again");
             tokio::time::sleep(RETRY_BACKOFF).await;
         }
         self.drained().await

@@ -13,6 +13,9 @@ use crate::jobs::Spares;
 /// The readiness message of a nearly full disk.
 const DISK_IS_LOW: &str = "the disk is nearly full: telemetry, logs of apps and recordings are not stored";
 
+/// The readiness message of a full disk. Calls succeed as long as the database finds space in its files.
+const DATABASE_IS_FULL: &str = "the disk of the database is full: calls that change something are answered 503 as soon as the database needs space for them";
+
 /// The readiness message of an object store that is away.
 const STORE_IS_AWAY: &str =
     "the object store does not respond: profiles, extensions, replays and apps cannot be stored or read";
@@ -39,7 +42,7 @@ impl Health for NodeHealth {
             .await
             .map_err(|error| format!("the database does not accept changes: {error}"))?;
         if self.disk.database_is_full() {
-            return Err("the disk of the database is full".to_owned());
+            return Err(DATABASE_IS_FULL.to_owned());
         }
         if self.spares.failing() {
             return Err("no browser can be started here".to_owned());

@@ -46,6 +46,7 @@ mod all {
     mod hosted_login;
     mod hostile;
     mod https;
+    mod idle_server;
     mod internet;
     mod invalid_requests;
     mod isolation;

@@ -2,7 +2,7 @@
 //! `Authorization: Bearer` before anything reads or logs the request.
 
 use actix_web::{
-    HttpRequest,
+    HttpMessage as _, HttpRequest,
     dev::ServiceRequest,
     http::{
         Uri,
@@ -45,7 +45,29 @@ pub(crate) fn move_to_headers(request: &mut ServiceRequest) {
     let headers = request.headers_mut();
     keys.extend(headers.remove(KEY_HEADER).filter_map(|value| value.to_str().map(str::to_owned).ok()));
     keys.into_iter().for_each(|key| add(headers, header::AUTHORIZATION, &format!("Bearer {key}")));
+    let was_in_header = headers.contains_key(PROJECT_HEADER);
+    let is_in_query = !projects.is_empty();
     projects.into_iter().for_each(|project| add(headers, PROJECT_HEADER, &project));
+    if is_in_query {
+        request.extensions_mut().insert(ProjectOfQuery { was_in_header });
+    }
+}
+
+/// The mark of a request whose query names a project, which was moved to [`PROJECT_HEADER`].
+#[derive(Clone, Copy)]
+struct ProjectOfQuery {
+    was_in_header: bool,
+}
+
+/// Returns what the caller wrote where a request has this header.
+pub(crate) fn as_written(request: &HttpRequest, header: &str) -> String {
+    match request.extensions().get::<ProjectOfQuery>() {
+        Some(ProjectOfQuery { was_in_header }) if header == PROJECT_HEADER.as_str() => {
+            let parameter = format!("the query parameter {PROJECT_PARAMETER}");
+            if *was_in_header { format!("{parameter} with the header {header}") } else { parameter }
+        }
+        _ => format!("the header {header}"),
+    }
 }
 
 /// Turns Basic credentials of a connecting client into `Authorization: Bearer`. Called after the check of the request's

@@ -6,7 +6,7 @@ use casement_domain::organization::{CapacityRequest, Limit, LimitExceeded};
 use casement_domain::page::{Listed, Page};
 use casement_domain::pool::{
     Generation, Growth, IdleBrowser, LeaderFence, Observed, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository,
-    PoolStored,
+    PoolStored, QueueLength,
 };
 use casement_domain::session::IdOrName;
 use casement_domain::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, Replaced, StoreError};
@@ -131,17 +131,32 @@ impl PoolRepository for Memory {
         Ok(PoolCounts { available, acquired })
     }
 
-    async fn all_counts(&self) -> Result<Vec<(PoolId, PoolCounts)>, StoreError> {
+    async fn all_counts(&self) -> Result<Vec<(PoolId, PoolCounts, Option<QueueLength>)>, StoreError> {
         let state = self.state();
+        let queue = |id: PoolId| {
+            let waiting = state.queue.iter().filter(|place| place.pool == id);
+            let since: Vec<_> = waiting.filter_map(|place| state.queued_at.get(&place.ticket).copied()).collect();
+            let callers = u32::try_from(since.len()).unwrap_or(u32::MAX);
+            since.into_iter().min().map(|since| QueueLength { callers, since })
+        };
         let counts = |id: PoolId| PoolCounts {
             available: state.count(id, BrowserState::Idle),
             acquired: state.count(id, BrowserState::Leased),
         };
-        Ok(state.pools.keys().map(|id| (*id, counts(*id))).collect())
+        Ok(state.pools.keys().map(|id| (*id, counts(*id), queue(*id))).collect())
     }
 
     async fn all(&self) -> Result<Vec<PoolId>, StoreError> {
         Ok(self.state().pools.keys().copied().collect())
+    }
+
+    async fn all_conditions(&self, _node: NodeId) -> Result<Vec<(PoolId, String)>, StoreError> {
+        let state = self.state();
+        let condition = |pool: &Pool| {
+            let browsers: Vec<&Browser> = state.browsers.values().filter(|row| row.pool == Some(pool.id)).collect();
+            format!("{pool:?} {browsers:?}")
+        };
+        Ok(state.pools.iter().map(|(id, pool)| (*id, condition(pool))).collect())
     }
 
     async fn delete(&self, id: PoolId, force: bool) -> Result<PoolDeleted, StoreError> {

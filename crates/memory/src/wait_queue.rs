@@ -1,6 +1,5 @@
 //! The wait queues of pools.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -77,17 +76,6 @@ impl WaitQueue for Memory {
         state.queue.clear();
         state.queued_at.clear();
         Ok(())
-    }
-
-    async fn lengths(&self) -> Result<Vec<(PoolId, u32, OffsetDateTime)>, StoreError> {
-        let state = self.state();
-        let mut queues: BTreeMap<PoolId, (u32, OffsetDateTime)> = BTreeMap::new();
-        for place in &state.queue {
-            let Some(since) = state.queued_at.get(&place.ticket) else { continue };
-            let queue = queues.entry(place.pool).or_insert((0, *since));
-            *queue = (queue.0 + 1, queue.1.min(*since));
-        }
-        Ok(queues.into_iter().map(|(pool, (length, since))| (pool, length, since)).collect())
     }
 }
 

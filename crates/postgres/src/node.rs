@@ -160,7 +160,7 @@ fn is_silent() -> SqlLiteral<Bool> {
 }
 
 /// Whether something of the node is left for which another one is responsible when it is lost.
-const HAS_REMAINS: &str = "(
+pub(crate) const HAS_REMAINS: &str = "(
     EXISTS (SELECT FROM sessions s WHERE s.node_id = nodes.id AND s.state <> 'ended')
     OR EXISTS (SELECT FROM browsers b WHERE b.node_id = nodes.id)
     OR EXISTS (SELECT FROM invocations i WHERE i.node_id = nodes.id AND i.status = 'running')

@@ -1,9 +1,11 @@
-//! The change feed: one connection per node that only listens for notifications.
+//! The change feed: one connection per node that only listens for notifications, for all that wait for some.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use casement_domain::backoff::Backoff;
 use futures_util::{StreamExt, stream};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_postgres::AsyncMessage;
@@ -34,20 +36,95 @@ pub enum NotificationEvent {
     },
 }
 
-/// The notifications of some channels. Dropping this closes the connection.
+/// A connection that listens to channels, shared by subscriptions. Clones share it; it is closed with the last of them and of
+/// the subscriptions.
+#[derive(Clone, Debug)]
+pub struct NotificationHub(Arc<Hub>);
+
 #[derive(Debug)]
-pub struct Notifications {
-    events: mpsc::Receiver<NotificationEvent>,
+struct Hub {
+    subscriptions: Arc<Subscriptions>,
     task: JoinHandle<()>,
 }
 
-impl Notifications {
-    /// Subscribes to `channels` on a new connection, on the current runtime. Reconnects automatically.
+impl Drop for Hub {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[derive(Debug, Default)]
+struct Subscriptions(Mutex<SubscriptionState>);
+
+#[derive(Debug, Default)]
+struct SubscriptionState {
+    all: Vec<Subscription>,
+    is_listening: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Subscription {
+    channels: Arc<[String]>,
+    events: mpsc::Sender<NotificationEvent>,
+}
+
+impl Subscriptions {
+    fn state(&self) -> MutexGuard<'_, SubscriptionState> {
+        self.0.lock()
+    }
+
+    /// Sends an event to the subscriptions that `wanted` chooses. Waits for those that have a full buffer.
+    async fn send(&self, event: NotificationEvent, wanted: impl Fn(&Subscription) -> bool) {
+        let chosen: Vec<Subscription> = self.state().all.iter().filter(|one| wanted(one)).cloned().collect();
+        for one in chosen {
+            if one.events.send(event.clone()).await.is_err() {
+                self.state().all.retain(|other| !other.events.is_closed());
+            }
+        }
+    }
+
+    /// Informs all that the channels are subscribed from now on.
+    async fn begin(&self) {
+        self.state().is_listening = true;
+        self.send(NotificationEvent::Listening, |_| true).await;
+    }
+}
+
+impl NotificationHub {
+    /// Listens to `channels` on a new connection, on the current runtime. Reconnects automatically.
     #[must_use]
     pub fn listen(config: &DatabaseConfig, channels: Vec<String>) -> Self {
+        let subscriptions = Arc::<Subscriptions>::default();
+        let task = tokio::spawn(keep_listening(config.clone(), channels, Arc::clone(&subscriptions)));
+        Self(Arc::new(Hub { subscriptions, task }))
+    }
+
+    /// Subscribes to some of the channels.
+    #[must_use]
+    pub fn subscribe(&self, channels: Vec<String>) -> Notifications {
         let (sender, events) = mpsc::channel(BACKLOG);
-        let task = tokio::spawn(keep_listening(config.clone(), channels, sender));
-        Self { events, task }
+        let mut state = self.0.subscriptions.state();
+        if state.is_listening {
+            // A new buffer has room.
+            let _sent = sender.try_send(NotificationEvent::Listening);
+        }
+        state.all.push(Subscription { channels: channels.into(), events: sender });
+        Notifications { events, _hub: self.clone() }
+    }
+}
+
+/// The notifications of some channels.
+#[derive(Debug)]
+pub struct Notifications {
+    events: mpsc::Receiver<NotificationEvent>,
+    _hub: NotificationHub,
+}
+
+impl Notifications {
+    /// Subscribes to `channels` on a connection of its own, on the current runtime. Dropping this closes the connection.
+    #[must_use]
+    pub fn listen(config: &DatabaseConfig, channels: Vec<String>) -> Self {
+        NotificationHub::listen(config, channels.clone()).subscribe(channels)
     }
 
     /// Waits for the next event, without a timeout. Safe to cancel.
@@ -60,21 +137,11 @@ impl Notifications {
     }
 }
 
-impl Drop for Notifications {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-async fn keep_listening(config: DatabaseConfig, channels: Vec<String>, sender: mpsc::Sender<NotificationEvent>) {
+async fn keep_listening(config: DatabaseConfig, channels: Vec<String>, subscriptions: Arc<Subscriptions>) {
     let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
     loop {
-        let mut listened = false;
-        let error = match listen_once(&config, &channels, &sender, &mut listened).await {
-            Ok(()) => return,
-            Err(error) => error,
-        };
-        if listened {
+        let error = listen_once(&config, &channels, &subscriptions).await;
+        if std::mem::take(&mut subscriptions.state().is_listening) {
             backoff.reset();
         }
         let pause = backoff.next_pause();
@@ -98,55 +165,48 @@ enum Lost {
     Silent,
 }
 
-/// Connects and listens until the connection is lost. `Ok` means that the receiver was dropped.
-async fn listen_once(
-    config: &DatabaseConfig,
-    channels: &[String],
-    sender: &mpsc::Sender<NotificationEvent>,
-    listened: &mut bool,
-) -> Result<(), Lost> {
+/// Connects and listens until the connection is lost. Returns why.
+async fn listen_once(config: &DatabaseConfig, channels: &[String], subscriptions: &Subscriptions) -> Lost {
     let address = config.address();
-    let Opened { client, wire: mut connection, .. } = address.connect().await?;
+    let Opened { client, wire: mut connection, .. } = match address.connect().await {
+        Ok(opened) => opened,
+        Err(error) => return error.into(),
+    };
     let mut messages = stream::poll_fn(move |context| connection.poll_message(context));
     let listening: String = channels.iter().map(|channel| format!("LISTEN {};", quote(channel))).collect();
     let (given, mut received) = mpsc::channel(1);
     // Responses to requests arrive only while the connection is read, so both run concurrently.
     let requests = async {
-        client.batch_execute(&listening).await?;
-        if given.send(()).await.is_err() {
-            return Ok(());
+        if let Err(error) = client.batch_execute(&listening).await {
+            return error.into();
         }
+        // The receiver lives as long as this.
+        let _begun = given.send(()).await;
         loop {
             tokio::time::sleep(PULSE).await;
             match tokio::time::timeout(PULSE_LIMIT, client.simple_query(SHOW_READ_ONLY)).await {
-                Ok(answer) => {
-                    if only_reads(&answer?) && address.must_write() {
-                        return Err(Lost::ReadOnly);
-                    }
-                }
-                Err(_elapsed) => return Err::<(), Lost>(Lost::Silent),
+                Ok(Ok(answer)) if only_reads(&answer) && address.must_write() => return Lost::ReadOnly,
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return error.into(),
+                Err(_elapsed) => return Lost::Silent,
             }
         }
     };
     let reading = async {
         loop {
-            let received = tokio::select! {
+            tokio::select! {
                 biased;
-                Some(()) = received.recv() => {
-                    *listened = true;
-                    NotificationEvent::Listening
-                }
+                Some(()) = received.recv() => subscriptions.begin().await,
                 message = messages.next() => match message {
                     Some(Ok(AsyncMessage::Notification(given))) => {
-                        NotificationEvent::Notification { channel: given.channel().to_owned(), payload: given.payload().to_owned() }
+                        let (channel, payload) = (given.channel().to_owned(), given.payload().to_owned());
+                        let is_for = |one: &Subscription| one.channels.iter().any(|other| other == given.channel());
+                        subscriptions.send(NotificationEvent::Notification { channel, payload }, is_for).await;
                     }
-                    Some(Ok(_notice)) => continue,
-                    Some(Err(error)) => return Err(Lost::Driver(error)),
-                    None => return Err(Lost::Closed),
+                    Some(Ok(_notice)) => {}
+                    Some(Err(error)) => return error.into(),
+                    None => return Lost::Closed,
                 },
-            };
-            if sender.send(received).await.is_err() {
-                return Ok(());
             }
         }
     };

@@ -1,6 +1,7 @@
 //! Browser pools: their configuration, lead and browsers.
 
 mod observe;
+mod overview;
 mod row;
 
 use std::collections::HashMap;
@@ -11,10 +12,11 @@ use casement_domain::organization::{CapacityRequest, Limit, admit, admit_one};
 use casement_domain::page::{Listed, Page};
 use casement_domain::pool::{
     Generation, Growth, LeaderFence, Observed, Pool, PoolCounts, PoolDeleted, PoolFilter, PoolRepository, PoolStored,
+    QueueLength,
 };
 use casement_domain::session::IdOrName;
 use casement_domain::{BrowserId, NodeId, OrganizationId, PoolId, ProjectId, Replaced, StoreError};
-use diesel::dsl::{Filter, IsNull, now, sql};
+use diesel::dsl::{Filter, IsNull, now};
 use diesel::prelude::*;
 use diesel::sql_types;
 use diesel_async::{AsyncPgConnection, RunQueryDsl};
@@ -272,26 +274,17 @@ impl PoolRepository for PgPools {
         self.database.fetch("pool.counts", work).await
     }
 
-    async fn all_counts(&self) -> Result<Vec<(PoolId, PoolCounts)>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let rows = not_deleted().left_join(browsers::table.on(browsers::pool_id.eq(browser_pools::id.nullable())));
-            let number = |state: &str| {
-                sql::<sql_types::BigInt>("count(*) FILTER (WHERE browsers.state = ")
-                    .bind::<sql_types::Text, _>(state.to_owned())
-                    .sql(")")
-            };
-            let counted = rows.group_by(browser_pools::id);
-            let counted = counted.select((browser_pools::id, number("idle"), number("leased")));
-            let counted: Vec<(Column<PoolId>, i64, i64)> = counted.load(connection).await?;
-            let of =
-                |(Column(pool), idle, leased)| (pool, PoolCounts { available: count(idle), acquired: count(leased) });
-            Ok(counted.into_iter().map(of).collect())
-        };
-        self.database.fetch("pool.all_counts", work).await
+    async fn all_counts(&self) -> Result<Vec<(PoolId, PoolCounts, Option<QueueLength>)>, StoreError> {
+        self.database.fetch("pool.all_counts", async |connection| overview::all_counts(connection).await).await
     }
 
     async fn all(&self) -> Result<Vec<PoolId>, StoreError> {
         self.database.ids("pool.all", not_deleted().order(browser_pools::id).select(browser_pools::id)).await
+    }
+
+    async fn all_conditions(&self, node: NodeId) -> Result<Vec<(PoolId, String)>, StoreError> {
+        let work = async |connection: &mut AsyncPgConnection| overview::all_conditions(connection, node).await;
+        self.database.fetch("pool.all_conditions", work).await
     }
 
     async fn delete(&self, id: PoolId, force: bool) -> Result<PoolDeleted, StoreError> {

@@ -36,7 +36,7 @@ use crate::column::{Column, Stored};
 use crate::database::Database;
 use crate::decisions::Decided;
 use crate::error::CallError;
-use crate::query::{all, count};
+use crate::query::all;
 use crate::schema::{browser_pools, browsers, pool_waiters};
 use crate::session::{self, SessionRow};
 use statements::{GrantTicket, LeaseIdleBrowser, LeaseKnownBrowser, LeaseTarget, pg_advisory_xact_lock};
@@ -376,16 +376,5 @@ impl WaitQueue for PgWaitQueue {
             self.database.transaction("wait_queue.take_back", taking_back).await?;
         }
         Ok(())
-    }
-
-    async fn lengths(&self) -> Result<Vec<(PoolId, u32, OffsetDateTime)>, StoreError> {
-        let work = async |connection: &mut AsyncPgConnection| {
-            let waiting = pool_waiters::table.filter(pool_waiters::outcome.is_null()).group_by(pool_waiters::pool_id);
-            let first = diesel::dsl::min(pool_waiters::created_at).assume_not_null();
-            let lengths = waiting.select((pool_waiters::pool_id, diesel::dsl::count_star(), first));
-            let lengths: Vec<(Column<_>, i64, OffsetDateTime)> = lengths.load(connection).await?;
-            Ok(lengths.into_iter().map(|(Column(pool), number, since)| (pool, count(number), since)).collect())
-        };
-        self.database.fetch("wait_queue.lengths", work).await
     }
 }

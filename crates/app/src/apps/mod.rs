@@ -14,7 +14,7 @@ use casement_domain::deployment::{
 use casement_domain::invocation::{CallLimits, InvocationDeps, InvocationRepository, Invocations, Runner, Runs};
 use casement_domain::node::OwnState;
 use casement_domain::session::Sessions;
-use casement_postgres::{Notifications, apps_channel};
+use casement_postgres::{NotificationHub, apps_channel};
 pub(crate) use change_feed::{AppWakers, ChangeFeed};
 pub(crate) use log_writer::LogWriter;
 use tokio::net::TcpStream;
@@ -22,9 +22,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use url::Url;
 
-use crate::jobs::{AppJobs, AwaitedCalls, MaxAges};
+use crate::jobs::{AppJobs, AppsDue, AwaitedCalls, MaxAges};
 use crate::settings::AppSettings;
-use crate::store::Store;
 use crate::system::System;
 use casement_sealing::MasterKeys;
 
@@ -55,6 +54,7 @@ pub(crate) struct AppServices<'a> {
     pub(crate) keys: ApiKeys,
     pub(crate) blobs: Arc<dyn BlobStore>,
     pub(crate) sealer: &'a MasterKeys,
+    pub(crate) due: AppsDue,
 }
 
 /// The use cases of deployments and invocations, and their background jobs.
@@ -122,14 +122,15 @@ impl Apps {
                 invocations: time::Duration::days(settings.invocation_days.into()),
             },
             awaited: AwaitedCalls::default(),
+            due: services.due,
             stop,
         };
         Self { deployments, invocations, change_feed, runs, work, public_url: services.public_url.clone() }
     }
 
     /// Starts the background jobs and returns them.
-    pub(crate) fn spawn(self, store: &Store) -> AppJobs {
-        let notifications = Notifications::listen(&store.config, vec![apps_channel()]);
+    pub(crate) fn spawn(self, notifications: &NotificationHub) -> AppJobs {
+        let notifications = notifications.subscribe(vec![apps_channel()]);
         let listening = change_feed::listen(notifications, self.change_feed, self.work.wakers.clone());
         tokio::spawn(self.work.stop.clone().run_until_cancelled_owned(listening));
         tokio::spawn(self.work.stop.clone().run_until_cancelled_owned(check_public_address(self.public_url)));

@@ -3,6 +3,7 @@
 use casement_domain::{BrowserId, IdSource as _};
 
 use super::grids::engine;
+use crate::causes::with_causes;
 use crate::settings::GridServer;
 use crate::system::System;
 
@@ -29,7 +30,7 @@ pub(crate) async fn try_each(servers: Vec<GridServer>) -> Vec<Trial> {
 async fn tried(server: GridServer) -> Result<String, (String, &'static str)> {
     // No running server has this mark, so none ends the session of the trial.
     let (browser, owner) = (BrowserId::from_ulid(System.next()), System.next().to_string());
-    let engine = engine(server, &owner).map_err(|error| (format!("{error:#}"), "correct the setting"))?;
+    let engine = engine(server, &owner).map_err(|error| (with_causes(&error), "correct the setting"))?;
     let checked = engine.check(browser).await.map_err(|failed| (failed.to_string(), failed.remedy()))?;
     let places = checked.status.nodes.map(|nodes| format!(", {} of {} places free", nodes.free, nodes.chrome));
     let downloads = if checked.has_downloads { "" } else { ", without downloads" };

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::{AppRetention, LateInvocations, MaxAges};
+use super::{AppRetention, Due, DueWorkBoard, LateInvocations, MaxAges};
 use crate::apps::{AppWakers, LogWriter};
 use crate::system::System;
 
@@ -50,7 +50,27 @@ pub(crate) struct AppJobs {
     pub(crate) ages: MaxAges,
     /// The calls that this node waits for.
     pub(crate) awaited: AwaitedCalls,
+    pub(crate) due: AppsDue,
     pub(crate) stop: CancellationToken,
+}
+
+/// What the store has for the jobs.
+#[derive(Clone)]
+pub(crate) struct AppsDue {
+    pub(crate) builds: Due,
+    pub(crate) invocations: Due,
+    pub(crate) deployments: Due,
+}
+
+impl AppsDue {
+    /// Returns the views on the readings of `board`.
+    pub(crate) fn of(board: &DueWorkBoard) -> Self {
+        Self {
+            builds: board.view(|work| work.builds),
+            invocations: board.view(|work| work.invocations),
+            deployments: board.view(|work| work.deployments),
+        }
+    }
 }
 
 /// The reason why a store operation was abandoned.
@@ -122,6 +142,7 @@ impl AppJobs {
     }
 
     async fn build(self) {
+        let mut due = self.due.builds.clone();
         loop {
             match self.retry("take a build", || self.take_build()).await {
                 Err(StoreAbandoned::Stopping) => return,
@@ -129,7 +150,7 @@ impl AppJobs {
                 Ok(None) | Err(StoreAbandoned::Refused) => tokio::select! {
                     () = self.stop.cancelled() => return,
                     () = self.wakers.builds.notified() => {}
-                    () = tokio::time::sleep(POLL_INTERVAL) => {}
+                    () = due.next(POLL_INTERVAL) => {}
                 },
             }
         }
@@ -208,7 +229,9 @@ impl AppJobs {
             runs: self.runs.clone(),
             invocations: self.invocations.clone(),
             awaited: self.awaited.clone(),
+            due: self.due.invocations.clone(),
         };
+        let mut due = self.due.invocations.clone();
         super::spawn(late, self.stop.clone());
         let mut last_check = Instant::now();
         loop {
@@ -228,7 +251,7 @@ impl AppJobs {
             tokio::select! {
                 () = self.stop.cancelled() => return,
                 () = self.wakers.runs.notified() => {}
-                () = tokio::time::sleep(POLL_INTERVAL) => {}
+                () = due.next(POLL_INTERVAL) => {}
             }
         }
     }
@@ -367,16 +390,23 @@ impl AppJobs {
     }
 
     async fn keep_ready(self) {
+        let mut due = self.due.deployments.clone();
+        // Processes of deployments that have ended are looked for too.
+        let mut holds_some = false;
         loop {
             match self.retry("list ready deployments", || self.wanted()).await {
-                Ok(wanted) => self.runner.keep(wanted),
+                Ok(wanted) => {
+                    holds_some = !wanted.is_empty();
+                    self.runner.keep(wanted);
+                }
                 Err(StoreAbandoned::Stopping) => return,
                 Err(StoreAbandoned::Refused) => {}
             }
             tokio::select! {
                 () = self.stop.cancelled() => return,
                 () = self.wakers.ready.notified() => {}
-                () = tokio::time::sleep(POLL_INTERVAL) => {}
+                () = due.next(POLL_INTERVAL) => {}
+                () = tokio::time::sleep(POLL_INTERVAL), if holds_some => {}
             }
         }
     }

@@ -13,7 +13,7 @@ use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::Job;
+use super::{Due, Job};
 use crate::replays::CleanupSignal;
 use crate::system::System;
 
@@ -30,12 +30,16 @@ pub(crate) struct BrowserCleanup {
     browsers: HashMap<Id, BrowserId>,
     /// The earliest time of the next attempt for each browser.
     attempts: HashMap<BrowserId, (Backoff, MonotonicTime)>,
+    due: Due,
+    /// Something has happened since the last run.
+    is_woken: bool,
 }
 
 impl BrowserCleanup {
     /// `ended` signals that a session has ended and its browser must be removed.
-    pub(crate) fn new(sessions: Sessions, ended: CleanupSignal) -> Self {
-        Self { sessions, ended, tasks: JoinSet::new(), browsers: HashMap::new(), attempts: HashMap::new() }
+    pub(crate) fn new(sessions: Sessions, ended: CleanupSignal, due: Due) -> Self {
+        let (tasks, browsers, attempts) = (JoinSet::new(), HashMap::new(), HashMap::new());
+        Self { sessions, ended, tasks, browsers, attempts, due, is_woken: false }
     }
 
     /// Returns whether another attempt for the browser is due, and begins its pause.
@@ -78,17 +82,23 @@ impl Job for BrowserCleanup {
                     let was_full = self.is_full();
                     self.browsers.remove(&id);
                     if was_full {
-                        return;
+                        break;
                     }
                 }
-                () = self.ended.signalled() => return,
-                () = &mut again, if is_pending => return,
+                () = self.ended.signalled() => break,
+                () = self.due.begins() => break,
+                () = &mut again, if is_pending => break,
             }
         }
+        self.is_woken = true;
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
+        if !self.is_woken && self.attempts.is_empty() && !self.due.is_due() {
+            return Ok(());
+        }
         let pending = self.sessions.pending_cleanup().await?;
+        self.is_woken = false;
         metrics::gauge!("casement_browsers_pending_removal").set(pending.len() as f64);
         self.attempts.retain(|id, _| pending.iter().any(|browser| browser.id == *id));
         for browser in pending {

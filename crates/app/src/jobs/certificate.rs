@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::Job;
+use crate::causes::with_causes;
 
 /// The pause after a change, in which the other file is replaced too.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -86,7 +87,7 @@ pub(crate) fn reload(read: Result<bool, casement_http::CertificateError>) {
         Err(error) => {
             let error = anyhow::Error::from(error);
             warn!(
-                error = format!("{error:#}"),
+                error = with_causes(&error),
                 "the certificate cannot be read again; the previous one is still in use"
             );
         }

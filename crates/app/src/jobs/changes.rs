@@ -9,7 +9,7 @@ use casement_postgres::{Change, RecentKeys};
 use casement_telemetry::audit_export::ChangeSignal;
 use tracing::warn;
 
-use super::PoolWaker;
+use super::{DueWorkBoard, PoolWaker};
 use crate::replays::CleanupSignal;
 
 /// What this node holds in memory that another node may change.
@@ -24,6 +24,7 @@ pub(crate) struct ChangeHandler {
     /// This node among others, if it is reached by them.
     pub(crate) cluster: Option<Cluster>,
     pub(crate) unreachable: UnreachableNodes,
+    pub(crate) due_work: DueWorkBoard,
 }
 
 impl ChangeHandler {
@@ -51,6 +52,7 @@ impl ChangeHandler {
     /// requests that wait for a lost node.
     pub(crate) fn nodes_changed(&self) {
         self.unreachable.forget_all();
+        self.due_work.read_soon();
         self.pools.wake_all();
         if let Some(cluster) = self.cluster.clone() {
             tokio::spawn(async move {

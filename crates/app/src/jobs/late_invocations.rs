@@ -6,12 +6,13 @@ use async_trait::async_trait;
 use casement_domain::invocation::{Invocations, Runs};
 use tokio_util::sync::CancellationToken;
 
-use super::{AwaitedCalls, Job};
+use super::{AwaitedCalls, Due, Job};
 
 pub(crate) struct LateInvocations {
     pub(crate) runs: Runs,
     pub(crate) invocations: Invocations,
     pub(crate) awaited: AwaitedCalls,
+    pub(crate) due: Due,
 }
 
 #[async_trait]
@@ -24,7 +25,14 @@ impl Job for LateInvocations {
         Duration::from_secs(30)
     }
 
+    async fn wait_until_due(&mut self) {
+        self.due.begins().await;
+    }
+
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
+        if !self.due.is_due() {
+            return Ok(());
+        }
         let awaited = self.awaited.ids().clone();
         self.runs.tidy(&awaited).await?;
         Ok(self.invocations.clear_canceled().await?)

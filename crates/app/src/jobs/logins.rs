@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use casement_domain::auth_connection::{FlowChangeNotifier, FlowRunner, Next, OrphanedFlow, PagePhase};
 use casement_domain::node::{OwnState, Place, Placement};
 use casement_domain::{AuthConnectionId, AuthFlowId, Clock as _};
-use casement_postgres::{AUTH_CHANNEL, DatabaseConfig, NotificationEvent, Notifications};
+use casement_postgres::{AUTH_CHANNEL, NotificationEvent, NotificationHub};
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, stream};
 use parking_lot::{Mutex, MutexGuard};
@@ -17,7 +17,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::Job;
+use super::{Due, Job};
 use crate::system::System;
 
 /// The pause before a failed step is retried.
@@ -61,7 +61,7 @@ impl AuthChanges {
 /// Passes the database's notifications about auth connections to [`AuthChanges`].
 pub(crate) struct AuthNotifications {
     pub(crate) changes: AuthChanges,
-    pub(crate) database: DatabaseConfig,
+    pub(crate) notifications: NotificationHub,
 }
 
 #[async_trait]
@@ -75,7 +75,7 @@ impl Job for AuthNotifications {
     }
 
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
-        let mut notifications = Notifications::listen(&self.database, vec![AUTH_CHANNEL.to_owned()]);
+        let mut notifications = self.notifications.subscribe(vec![AUTH_CHANNEL.to_owned()]);
         while let Some(notification) = stop.run_until_cancelled(notifications.next()).await {
             match notification {
                 NotificationEvent::Listening => self.changes.notify(None),
@@ -111,11 +111,14 @@ pub(crate) struct LoginFlows {
     runner: FlowRunner,
     changes: AuthChanges,
     carried: Arc<Mutex<HashSet<AuthFlowId>>>,
+    due: Due,
+    /// A notification has come since the last run.
+    is_notified: bool,
 }
 
 impl LoginFlows {
-    pub(crate) fn new(own: OwnState, placement: Placement, runner: FlowRunner, changes: AuthChanges) -> Self {
-        Self { own, placement, runner, changes, carried: Arc::default() }
+    pub(crate) fn new(own: OwnState, placement: Placement, runner: FlowRunner, changes: AuthChanges, due: Due) -> Self {
+        Self { own, placement, runner, changes, carried: Arc::default(), due, is_notified: false }
     }
 
     fn carried(&self) -> MutexGuard<'_, HashSet<AuthFlowId>> {
@@ -135,14 +138,19 @@ impl Job for LoginFlows {
     }
 
     async fn wait_until_due(&mut self) {
-        self.changes.any.notified().await;
+        tokio::select! {
+            () = self.changes.any.notified() => self.is_notified = true,
+            () = self.due.begins() => {}
+        }
     }
 
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
-        if !self.own.takes_sessions() {
+        if !self.own.takes_sessions() || !(self.is_notified || self.due.is_due()) {
             return Ok(());
         }
-        for found in self.runner.orphaned_flows().await? {
+        let orphaned = self.runner.orphaned_flows().await?;
+        self.is_notified = false;
+        for found in orphaned {
             // The node that has room for its session was notified too, or finds it with its next run.
             if found.is_new && matches!(self.placement.choose(PLACES, &[]).await?, Place::Elsewhere(_)) {
                 continue;
@@ -202,6 +210,7 @@ fn left(until: OffsetDateTime) -> Duration {
 /// Starts the checks of auth connections that are due.
 pub(crate) struct LoginChecks {
     pub(crate) runner: FlowRunner,
+    pub(crate) due: Due,
 }
 
 #[async_trait]
@@ -214,8 +223,15 @@ impl Job for LoginChecks {
         Duration::from_secs(30)
     }
 
+    async fn wait_until_due(&mut self) {
+        self.due.begins().await;
+    }
+
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
-        Ok(self.runner.start_health_checks().await?)
+        if self.due.is_due() {
+            self.runner.start_health_checks().await?;
+        }
+        Ok(())
     }
 }
 
@@ -242,6 +258,8 @@ impl Job for LoginRetention {
 
 #[cfg(test)]
 mod tests {
+    use casement_postgres::DatabaseConfig;
+
     use super::*;
 
     #[tokio::test]
@@ -251,7 +269,8 @@ mod tests {
         changes.notify(None);
         assert_eq!(follow.next().await, Some(()));
         let nowhere = DatabaseConfig::parse("postgresql:///nowhere?host=/nowhere").expect("an address");
-        let mut job = AuthNotifications { changes, database: nowhere };
+        let notifications = NotificationHub::listen(&nowhere, vec![AUTH_CHANNEL.to_owned()]);
+        let mut job = AuthNotifications { changes, notifications };
         let running = tokio::spawn({
             let stop = stop.clone();
             async move { job.run(&stop).await }

@@ -12,7 +12,7 @@ use casement_domain::session::Sessions;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::Job;
+use super::{Due, Job};
 use crate::system::System;
 
 pub(crate) struct LostNodes {
@@ -21,6 +21,8 @@ pub(crate) struct LostNodes {
     pub(crate) wait_queue: Arc<dyn WaitQueue>,
     pub(crate) sessions: Sessions,
     pub(crate) runs: Runs,
+    /// There are other nodes.
+    pub(crate) due: Due,
 }
 
 #[async_trait]
@@ -33,7 +35,14 @@ impl Job for LostNodes {
         Duration::from_secs(10)
     }
 
+    async fn wait_until_due(&mut self) {
+        self.due.begins().await;
+    }
+
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
+        if !self.due.is_due() {
+            return Ok(());
+        }
         for silent in self.others.lost().await? {
             let node = silent.id;
             // Read before the node is lost: it may return at once, and take others.

@@ -1,13 +1,12 @@
 //! Counts the browsers and the waiters of each pool, for `/metrics` and the API.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_domain::pool::{PoolRepository, WaitQueue};
+use casement_domain::Clock as _;
+use casement_domain::pool::PoolRepository;
 use casement_domain::session::Sessions;
-use casement_domain::{Clock as _, PoolId};
 use tokio_util::sync::CancellationToken;
 
 use super::Job;
@@ -17,7 +16,6 @@ use crate::system::System;
 pub(crate) struct PoolMetrics {
     pub(crate) sessions: Sessions,
     pub(crate) pools: Arc<dyn PoolRepository>,
-    pub(crate) wait_queue: Arc<dyn WaitQueue>,
     pub(crate) figures: PoolGauges,
 }
 
@@ -34,13 +32,10 @@ impl Job for PoolMetrics {
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
         let now = System.now();
         metrics::gauge!("casement_sessions").set(self.sessions.activity().sessions());
-        let queues = self.wait_queue.lengths().await?;
-        let queues: HashMap<PoolId, _> =
-            queues.into_iter().map(|(pool, length, since)| (pool, (length, since))).collect();
         let mut figures = Vec::new();
-        for (pool, counts) in self.pools.all_counts().await? {
+        for (pool, counts, queue) in self.pools.all_counts().await? {
             // A pool without waiters is counted too, so that it does not keep the numbers of an earlier queue.
-            let (waiters, since) = queues.get(&pool).copied().unwrap_or((0, now));
+            let (waiters, since) = queue.map_or((0, now), |queue| (queue.callers, queue.since));
             let longest_wait_seconds = (now - since).as_seconds_f64();
             let counts = PoolCounts { idle: counts.available, leased: counts.acquired, waiters, longest_wait_seconds };
             figures.push((pool, counts));

@@ -1,6 +1,6 @@
 //! Keeps this node's pools full: checks a pool when it changes, and starts missing browsers.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,9 +20,11 @@ use super::{Job, NodeWaker, StartSlots};
 use crate::system::System;
 
 /// The interval at which the leads are renewed, well below the time that they last.
-const RENEW_INTERVAL: Duration = Duration::from_secs(8);
+const RENEW_INTERVAL: Duration = Duration::from_secs(12);
 /// The interval between checks of all pools, which find what was not notified.
 const CHECK_INTERVAL: Duration = Duration::from_secs(24);
+/// The number of checks after which a pool is looked at even if nothing about it seems to have changed.
+const CHECKS_PER_LOOK: u32 = 12;
 
 /// The changed pools, which the job checks next.
 #[derive(Clone, Default)]
@@ -118,6 +120,7 @@ async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
     let mut renewal = tokio::time::interval(RENEW_INTERVAL);
     renewal.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut own_changes = context.node_waker.changes();
+    let mut settled = Settled::default();
     loop {
         let mut due = HashSet::new();
         let next = later.values().min().copied();
@@ -126,7 +129,7 @@ async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
             () = context.waker.notify.notified() => due = signalled_pools(context).await,
             // This node has read only now whether it takes browsers.
             () = own_changes.next() => due = every_pool(context).await,
-            _ = round.tick() => due = every_pool(context).await,
+            _ = round.tick() => due = settled.changed_pools(context).await,
             _ = renewal.tick() => renew_leads(context).await,
             () = until(next) => {}
             permit = context.slots.take(), if !queue.is_empty() => {
@@ -147,6 +150,7 @@ async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
             later.remove(&pool);
             match context.filler.look(pool).await {
                 Ok(found) => {
+                    settled.note(pool, &found);
                     later.extend(found.again_at.map(|at| (pool, at)));
                     enqueue_launches(context, &mut queue, pool, found);
                     let _ = context.checked_pools.send(pool);
@@ -156,6 +160,46 @@ async fn fill_pools(context: &PoolFillJob, stop: &CancellationToken) {
                     later.insert(pool, now + time::Duration::seconds(1));
                 }
             }
+        }
+    }
+}
+
+/// The conditions of the pools at the checks that found nothing to do. They need no look until the condition is another one.
+#[derive(Default)]
+struct Settled {
+    conditions: HashMap<PoolId, String>,
+    /// The conditions that the last check has read, of the pools that it found changed.
+    read: HashMap<PoolId, String>,
+    checks: u32,
+}
+
+impl Settled {
+    /// Returns the pools of which something has changed, and now and then all.
+    async fn changed_pools(&mut self, context: &PoolFillJob) -> HashSet<PoolId> {
+        let mut all: HashMap<_, _> = match context.pools.all_conditions(context.own.id()).await {
+            Ok(all) => all.into_iter().collect(),
+            Err(error) => {
+                warn!(%error, "cannot list the pools");
+                return HashSet::new();
+            }
+        };
+        // A pool that was deleted is looked at once more.
+        let gone: Vec<_> =
+            self.conditions.extract_if(|pool, _| !all.contains_key(pool)).map(|(pool, _)| pool).collect();
+        if !self.checks.is_multiple_of(CHECKS_PER_LOOK) {
+            all.retain(|pool, condition| self.conditions.get(pool) != Some(condition));
+        }
+        self.checks = self.checks.wrapping_add(1);
+        self.read = all;
+        self.read.keys().copied().chain(gone).collect()
+    }
+
+    /// Notes the result of a look.
+    fn note(&mut self, pool: PoolId, found: &FillRound) {
+        self.conditions.remove(&pool);
+        let is_idle = found.launches.is_empty() && found.discarded.is_empty() && found.inform.is_empty();
+        if let Some(condition) = self.read.remove(&pool).filter(|_| is_idle && found.again_at.is_none()) {
+            self.conditions.insert(pool, condition);
         }
     }
 }

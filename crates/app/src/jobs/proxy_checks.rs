@@ -6,12 +6,13 @@ use async_trait::async_trait;
 use casement_domain::proxy::Proxies;
 use tokio_util::sync::CancellationToken;
 
-use super::Job;
+use super::{Due, Job};
 
 const BATCH: u32 = 8;
 
 pub(crate) struct ProxyChecks {
     pub(crate) proxies: Proxies,
+    pub(crate) due: Due,
 }
 
 #[async_trait]
@@ -24,7 +25,14 @@ impl Job for ProxyChecks {
         Duration::from_secs(30)
     }
 
+    async fn wait_until_due(&mut self) {
+        self.due.begins().await;
+    }
+
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
+        if !self.due.is_due() {
+            return Ok(());
+        }
         let checking = async {
             // Takes batches, so that other nodes can take a part of the due checks.
             while self.proxies.check_due(BATCH).await? == BATCH as usize {}

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::Job;
+use crate::causes::with_causes;
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 
@@ -41,11 +42,11 @@ async fn supervise(mut job: impl Job, stop: CancellationToken) {
             }
             // What a stop cuts off is no failure.
             Err(error) if stop.is_cancelled() => {
-                return debug!(job = job.name(), error = format!("{error:#}"), "the stop ended a background job");
+                return debug!(job = job.name(), error = with_causes(&error), "the stop ended a background job");
             }
             Err(error) => {
                 let pause = backoff.next_pause();
-                let (job, error, retry_in_ms) = (job.name(), format!("{error:#}"), pause.as_millis());
+let (job, error, retry_in_ms) = (job.name(), with_causes(&error), pause.as_millis());
                 // Warns about the first failure in a row only.
                 if std::mem::replace(&mut failing, true) {
                     debug!(job, error, retry_in_ms, "a background job still fails");

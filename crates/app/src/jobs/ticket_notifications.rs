@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use casement_domain::pool::{Leases, PeerRequests, WaitQueue};
 use casement_domain::{NodeId, StoreError, TicketId};
 use casement_postgres::{
-    CHANGES_CHANNEL, DatabaseConfig, NODES_CHANNEL, NotificationEvent, Notifications, UnknownChange, node_channel,
+    CHANGES_CHANNEL, NODES_CHANNEL, NotificationEvent, NotificationHub, UnknownChange, node_channel,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -19,7 +19,7 @@ use super::{ChangeHandler, Job, NodeWaker};
 pub(crate) struct TicketNotifications {
     pub(crate) node: NodeId,
     pub(crate) node_waker: NodeWaker,
-    pub(crate) database: DatabaseConfig,
+    pub(crate) notifications: NotificationHub,
     pub(crate) wait_queue: Arc<dyn WaitQueue>,
     pub(crate) leases: Leases,
     pub(crate) requests: PeerRequests,
@@ -89,10 +89,8 @@ impl Job for TicketNotifications {
     }
 
     async fn run(&mut self, stop: &CancellationToken) -> anyhow::Result<()> {
-        let mut notifications = Notifications::listen(
-            &self.database,
-            vec![node_channel(self.node), NODES_CHANNEL.to_owned(), CHANGES_CHANNEL.to_owned()],
-        );
+        let channels = vec![node_channel(self.node), NODES_CHANNEL.to_owned(), CHANGES_CHANNEL.to_owned()];
+        let mut notifications = self.notifications.subscribe(channels);
         while let Some(notification) = stop.run_until_cancelled(notifications.next()).await {
             self.handle(notification).await;
         }

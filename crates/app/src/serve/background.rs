@@ -6,7 +6,7 @@ use casement_chromium::EngineEvent;
 use casement_domain::PoolId;
 use casement_domain::node::{NodeWatch, Nodes};
 use casement_domain::pool::{PeerRequests, PoolFiller};
-use casement_postgres::PgBlobStore;
+use casement_postgres::{DueWork, PgBlobStore, PgDueWork};
 use casement_telemetry::audit_export::AuditExporter;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::runtime::Handle;
@@ -21,9 +21,9 @@ use crate::apps::ChangeFeed;
 use crate::engines::GridSweep;
 use crate::jobs::{
     AppJobs, AuditCompleteness, AuditExportJob, AuditRetention, AuthNotifications, BlobWatch, BrowserCleanup,
-    BrowserEvents, ChangeHandler, DiskJob, Drain, ExtensionCleanup, Heartbeat, IdleSessions, Job, LoginChecks,
-    LoginFlows, LoginRetention, LostBrowsers, LostNodes, MetricsUpkeep, NodeReturn, PoolFillJob, PoolMetrics,
-    ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup, SessionRetention, SpareFilling, StartSlots,
+    BrowserEvents, ChangeHandler, DiskJob, Drain, Due, DueWorkJob, ExtensionCleanup, Heartbeat, IdleSessions, Job,
+    LoginChecks, LoginFlows, LoginRetention, LostBrowsers, LostNodes, MetricsUpkeep, NodeReturn, PoolFillJob,
+    PoolMetrics, ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup, SessionRetention, SpareFilling, StartSlots,
     TelemetryRetention, TelemetryTakeover, TicketNotifications, UncertainWrites, spawn,
 };
 use crate::proxies;
@@ -60,13 +60,15 @@ impl BackgroundJobs {
         let jobs = Jobs { infrastructure, services, settings, store };
         let heartbeat = CancellationToken::new();
         jobs.heartbeat(heartbeat.clone());
+        let (rows, run) = (PgDueWork::new(store.database.clone()), services.trail.run());
+        jobs.start(DueWorkJob { rows, run, board: infrastructure.due_work.clone() });
         jobs.sessions(&cases);
         jobs.browsers(events, checked_pools);
         jobs.retention(&cases);
         jobs.logins(&cases);
         let export = cases.audit_export.deps;
         jobs.start(AuditExportJob { interval: export.interval, exporter: AuditExporter::new(export) });
-        jobs.start(ProxyChecks { proxies: cases.proxies });
+        jobs.start(ProxyChecks { proxies: cases.proxies, due: jobs.due(|work| work.proxies) });
         let (blobs, mark) = (&infrastructure.blob_store, infrastructure.blob_mark);
         let blob_rows = PgBlobStore::new(store.database.clone());
         if let Some(watch) = BlobWatch::new(blobs, blob_rows, infrastructure.data_dir.clone(), mark) {
@@ -81,10 +83,14 @@ impl BackgroundJobs {
             max_sessions: infrastructure.description.max_sessions,
         };
         spawn(upkeep, CancellationToken::new());
-        let cleanup = BrowserCleanup::new(services.sessions.clone(), services.pending_cleanup.clone());
+        let cleanup = BrowserCleanup::new(
+            services.sessions.clone(),
+            services.pending_cleanup.clone(),
+            jobs.due(|work| work.ending_browsers),
+        );
         let browser_cleanup = jobs.start(cleanup);
         let change_feed = cases.apps.change_feed.clone();
-        let apps = cases.apps.spawn(store);
+        let apps = cases.apps.spawn(&infrastructure.notifications);
         jobs.drain(apps.clone());
         Self { apps, change_feed, browser_cleanup, heartbeat }
     }
@@ -100,6 +106,11 @@ struct Jobs<'a> {
 impl Jobs<'_> {
     fn start(&self, job: impl Job) -> JoinHandle<()> {
         spawn(job, self.services.stop.child_token())
+    }
+
+    /// Returns the view of a job on what there is to do.
+    fn due(&self, is_due: fn(&DueWork) -> bool) -> Due {
+        self.infrastructure.due_work.view(is_due)
     }
 
     fn filler(&self) -> PoolFiller {
@@ -149,7 +160,7 @@ impl Jobs<'_> {
         let tickets = TicketNotifications {
             node: *node,
             node_waker: self.services.node_waker.clone(),
-            database: self.store.config.clone(),
+            notifications: self.infrastructure.notifications.clone(),
             wait_queue: wait_queue.clone(),
             leases: leases.clone(),
             requests: requests.clone(),
@@ -162,6 +173,7 @@ impl Jobs<'_> {
                 audit_destinations: cases.audit_export.deps.changed.clone(),
                 cluster: self.infrastructure.cluster.clone(),
                 unreachable: self.infrastructure.unreachable.clone(),
+                due_work: self.infrastructure.due_work.clone(),
             },
         };
         let reports = TicketReports {
@@ -179,14 +191,16 @@ impl Jobs<'_> {
             wait_queue: wait_queue.clone(),
             sessions: sessions.clone(),
             runs: cases.apps.runs.clone(),
+            due: self.due(|work| work.other_nodes),
         });
-        self.start(Reconcile { sessions: sessions.clone(), filler: self.filler(), tickets: tickets.clone() });
-        self.start(PoolMetrics {
-            sessions,
-            pools: rows.pools.clone(),
-            wait_queue,
-            figures: self.services.figures.clone(),
+        self.start(Reconcile {
+            sessions: sessions.clone(),
+            filler: self.filler(),
+            tickets: tickets.clone(),
+            due_sessions: self.due(|work| work.sessions),
+            due_tickets: self.due(|work| work.tickets),
         });
+        self.start(PoolMetrics { sessions, pools: rows.pools.clone(), figures: self.services.figures.clone() });
         self.start(UncertainWrites { leases });
         self.start(tickets);
     }
@@ -228,7 +242,11 @@ impl Jobs<'_> {
         let Infrastructure { rows, blobs, replays, .. } = self.infrastructure;
         let days = |days: u32| time::Duration::days(days.into());
         self.start(AuditRetention { repository: rows.audit.clone(), retention: days(self.settings.audit_days) });
-        self.start(AuditCompleteness { trail: self.services.trail.clone() });
+        self.start(AuditCompleteness::new(
+            self.services.trail.clone(),
+            self.due(|work| work.other_nodes),
+            self.due(|work| work.abandoned_calls),
+        ));
         self.start(TelemetryRetention { store: rows.telemetry.clone(), retention: days(self.settings.telemetry_days) });
         self.start(SessionRetention { sessions: rows.sessions.clone(), retention: days(self.settings.session_days) });
         self.start(TelemetryTakeover { exporter: self.services.destination_exporter.clone() });
@@ -239,10 +257,19 @@ impl Jobs<'_> {
 
     fn logins(&self, cases: &UseCases) {
         let UseCases { logins, auth_changes, .. } = cases;
-        self.start(AuthNotifications { changes: auth_changes.clone(), database: self.store.config.clone() });
+        self.start(AuthNotifications {
+            changes: auth_changes.clone(),
+            notifications: self.infrastructure.notifications.clone(),
+        });
         let (own, placement) = (self.infrastructure.own.clone(), self.infrastructure.placement(self.store));
-        self.start(LoginFlows::new(own, placement, logins.clone(), auth_changes.clone()));
-        self.start(LoginChecks { runner: logins.clone() });
+        self.start(LoginFlows::new(
+            own,
+            placement,
+            logins.clone(),
+            auth_changes.clone(),
+            self.due(|work| work.login_flows),
+        ));
+        self.start(LoginChecks { runner: logins.clone(), due: self.due(|work| work.auth_connections) });
         let retention = time::Duration::days(self.settings.login_days.into());
         self.start(LoginRetention { runner: logins.clone(), retention });
     }

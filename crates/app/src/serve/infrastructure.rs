@@ -20,7 +20,9 @@ use casement_domain::storage::StorageBounds;
 use casement_domain::{Clock as _, NodeId};
 use casement_egress::{Egress, Limits, Rules, SystemResolver};
 use casement_http::{Cluster, NodeCalls};
-use casement_postgres::{PgBlobStore, PgNodes};
+use casement_postgres::{
+    AUTH_CHANNEL, CHANGES_CHANNEL, NODES_CHANNEL, NotificationHub, PgBlobStore, PgNodes, apps_channel, node_channel,
+};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 use url::{Host, Url};
@@ -32,6 +34,7 @@ use crate::data_dir::DataDir;
 use crate::disk::DiskWatch;
 use crate::egress::SandboxEgress;
 use crate::engines::{BrowserEngines, Grids, RemoteSockets};
+use crate::jobs::DueWorkBoard;
 use crate::settings::{GridServer, GridSettings, NodeSettings, ServeSettings, TelemetryUrls, machine_memory_mib};
 use crate::store::Store;
 use crate::system::System;
@@ -73,6 +76,10 @@ pub(super) struct Infrastructure {
     pub(super) profiles: ProfileVersions,
     pub(super) replays: ReplayArchive,
     pub(super) machines: AppRuntime,
+    /// The notifications of the database for this node.
+    pub(super) notifications: NotificationHub,
+    /// What the background jobs may have to do.
+    pub(super) due_work: DueWorkBoard,
 }
 
 impl Infrastructure {
@@ -133,6 +140,9 @@ impl Infrastructure {
                 .await?;
         let machines =
             AppRuntime { archives: machines.packages, builder: machines.app_runtime, runner: machines.runner_pool };
+        let channels = [CHANGES_CHANNEL, NODES_CHANNEL, AUTH_CHANNEL].map(str::to_owned).into_iter();
+        let channels = channels.chain([node_channel(node), apps_channel()]).collect();
+        let notifications = NotificationHub::listen(&store.config, channels);
         let infrastructure = Self {
             node,
             unreachable,
@@ -159,6 +169,8 @@ impl Infrastructure {
             profiles,
             replays,
             machines,
+            notifications,
+            due_work: DueWorkBoard::default(),
         };
         Ok((infrastructure, failed_requests))
     }

@@ -7,6 +7,7 @@ use casement_http::ServerCertificate;
 use clap::ArgMatches;
 use tracing::{info, warn};
 
+use crate::causes::with_causes;
 use crate::first_start;
 use crate::jobs::log_reload;
 use crate::settings;
@@ -37,11 +38,11 @@ impl Reload {
         let (matches, settings) = match settings::read_serve_again() {
             Ok(read) => read,
             Err(error) => {
-                return warn!(error = format!("{error:#}"), "the settings cannot be read; nothing of them was changed");
+                return warn!(error = with_causes(&error), "the settings cannot be read; nothing of them was changed");
             }
         };
         if let Err(error) = first_start::set_limits(&*self.organizations, &settings.limits).await {
-            warn!(error = format!("{error:#}"), "the limits cannot be stored");
+            warn!(error = with_causes(&error), "the limits cannot be stored");
         }
         if let Some((started, last)) = &mut self.settings {
             let is_reloaded = |name: &&str| RELOADED.contains(name);

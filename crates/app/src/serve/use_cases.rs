@@ -35,7 +35,7 @@ use crate::audit_export::AuditExport;
 use crate::call_traces::CallTraces;
 use crate::data_dir::DataDir;
 use crate::engines::EngineFiles;
-use crate::jobs::{AuthChanges, PoolGauges};
+use crate::jobs::{AppsDue, AuthChanges, PoolGauges};
 use crate::node_health::NodeHealth;
 use crate::settings::ServeSettings;
 use crate::store::Store;
@@ -89,6 +89,7 @@ impl UseCases {
             keys: rows.keys.clone(),
             blobs: infrastructure.blobs.clone(),
             sealer: keys,
+            due: AppsDue::of(&infrastructure.due_work),
         };
         let (app_runtime, stop) = (infrastructure.machines.clone(), services.stop.child_token());
         let apps = Apps::new(under_apps, rows.apps.clone(), app_runtime, &settings.apps, stop);

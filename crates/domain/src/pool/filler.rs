@@ -84,7 +84,7 @@ struct GrowthClock {
 
 impl PoolFiller {
     /// The duration of a lead that is not renewed.
-    pub const LEAD: Duration = Duration::seconds(20);
+    pub const LEAD: Duration = Duration::seconds(30);
     /// The time within which a write with a lost answer may still take effect.
     const LATE_WRITE_TIMEOUT: Duration = Duration::minutes(1);
 

@@ -22,7 +22,7 @@ pub use filler::{FillRound, FillStatus, PoolFiller, WarmError};
 pub use input::{MAX_FILL_RATE_PERCENT, MAX_SIZE};
 pub use input::{PoolRequest, PoolUpdateRequest};
 pub use lease::{AcquireRequest, Acquired, Leases, NotLeased, ReleaseError, WaitingCaller};
-pub use model::{Generation, Growth, Pool, PoolConfig, PoolCounts};
+pub use model::{Generation, Growth, Pool, PoolConfig, PoolCounts, QueueLength};
 pub use model::{MAX_BLOCKED_REASON, MAX_WAIT_SECONDS};
 pub use peer_requests::PeerRequests;
 pub use plan::{IdleBrowser, NodeBrowsers, Observed, Plan, plan};

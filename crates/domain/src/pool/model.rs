@@ -92,3 +92,12 @@ pub struct PoolCounts {
     /// Leased browsers.
     pub acquired: u32,
 }
+
+/// The callers that wait for a browser of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLength {
+    /// Their number.
+    pub callers: u32,
+    /// The arrival of the first one.
+    pub since: OffsetDateTime,
+}

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use time::{Duration, OffsetDateTime};
 
-use super::{Generation, Growth, Observed, Pool, PoolCounts};
+use super::{Generation, Growth, Observed, Pool, PoolCounts, QueueLength};
 use crate::audit::AuditEntry;
 use crate::browser::{Browser, BrowserRegion, StartUrl};
 use crate::clock::MonotonicTime;
@@ -110,11 +110,15 @@ pub trait PoolRepository: Send + Sync {
     /// Returns the counts of the pool.
     async fn counts(&self, id: PoolId) -> Result<PoolCounts, StoreError>;
 
-    /// Returns the counts of all pools.
-    async fn all_counts(&self) -> Result<Vec<(PoolId, PoolCounts)>, StoreError>;
+    /// Returns the counts of all pools, and their queues.
+    async fn all_counts(&self) -> Result<Vec<(PoolId, PoolCounts, Option<QueueLength>)>, StoreError>;
 
     /// Returns the ids of all pools.
     async fn all(&self) -> Result<Vec<PoolId>, StoreError>;
+
+    /// Returns the ids of all pools, each with a text that differs when what `node` observes of the pool, its configuration
+    /// or its leader differs.
+    async fn all_conditions(&self, node: NodeId) -> Result<Vec<(PoolId, String)>, StoreError>;
 
     /// Deletes the pool, with `force` also if browsers are leased. Their sessions continue until they are ended.
     async fn delete(&self, id: PoolId, force: bool) -> Result<PoolDeleted, StoreError>;
@@ -282,9 +286,6 @@ pub trait WaitQueue: Send + Sync {
 
     /// Removes all tickets of a node that restarts; sessions granted to them end as undelivered.
     async fn clear(&self, node: NodeId, now: OffsetDateTime) -> Result<(), StoreError>;
-
-    /// Returns, per pool, the length of the queue and the arrival of its first ticket.
-    async fn lengths(&self) -> Result<Vec<(PoolId, u32, OffsetDateTime)>, StoreError>;
 }
 
 /// The reason why a waiter woke.

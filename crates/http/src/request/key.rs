@@ -215,10 +215,15 @@ impl Request<ProjectKey> {
 /// Returns the text of a header that names a project.
 fn project_header<'a>(request: &'a HttpRequest, name: &str) -> Result<Option<&'a str>, ApiError> {
     let mut values = request.headers().get_all(name);
+    let refused = |why: &str| {
+        let written = connect_credential::as_written(request, name);
+        ApiError::new(Code::BadRequest, format!("{written} {why}"))
+    };
     match (values.next().map(|value| std::str::from_utf8(value.as_bytes())), values.next()) {
         (None, _) => Ok(None),
         (Some(Ok(text)), None) => Ok(Some(text)),
-        _ => Err(ApiError::new(Code::BadRequest, format!("{name} must be one text in UTF-8"))),
+        (Some(Err(_)), None) => Err(refused("must be a text in UTF-8")),
+        (Some(_), Some(_)) => Err(refused("names more than one project")),
     }
 }
 

@@ -457,4 +457,6 @@ async fn the_project_of_a_connecting_client_is_given_once() {
     let path = format!("/json/version?project={one}&project={other}");
     let reply = TestApi::start(Ports::default()).request("GET", &path, &[&key], "").await;
     assert_eq!((reply.status, reply.code()), (400, "bad_request".to_owned()), "{reply}");
+    let message = "the query parameter project names more than one project";
+    assert!(reply.to_string().contains(message), "named as the caller wrote it: {reply}");
 }

@@ -73,8 +73,4 @@ impl WaitQueue for SlowQueue {
     async fn clear(&self, node: NodeId, now: OffsetDateTime) -> Result<(), StoreError> {
         self.queue.clear(node, now).await
     }
-
-    async fn lengths(&self) -> Result<Vec<(PoolId, u32, OffsetDateTime)>, StoreError> {
-        self.queue.lengths().await
-    }
 }

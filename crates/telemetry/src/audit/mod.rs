@@ -16,6 +16,7 @@ use casement_domain::audit::{
 };
 use casement_domain::clock::Clock;
 use metrics::counter;
+use parking_lot::Mutex;
 use time::OffsetDateTime;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -36,6 +37,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout for the report that another node writes every `Node::HEARTBEAT`, and the interval of the checks.
 const OTHER_NODES_TIMEOUT: Duration = Duration::from_secs(7);
 const OTHER_NODES_POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// The time for which a report is surely recent for the store, which takes 30 s for recent: nothing has passed this node.
+const RECENT_REPORT: Duration = Duration::from_secs(20);
 /// The maximum number of attempts to report progress while exports of other nodes go on.
 const MAX_MARK_ATTEMPTS: u32 = 3;
 
@@ -53,6 +56,8 @@ pub struct BatchedAuditTrail {
     /// Notified when records are written.
     written: Arc<Notify>,
     spool: Option<Arc<IntentSpool>>,
+    /// The last report of this run that the store accepted.
+    reported_at: Mutex<Option<tokio::time::Instant>>,
 }
 
 /// The task that writes records. It ends when everything is written after [`Self::finish`], or after the last
@@ -100,7 +105,20 @@ impl BatchedAuditTrail {
         let task = tokio::spawn(writer.write(receiver, Arc::clone(&urgent), collect_interval, stop.clone()));
         tokio::spawn(begin(Arc::clone(&repository), run, spool.clone(), beginning));
         let flush_timeout = FLUSH_TIMEOUT;
-        let trail = Self { sender, intents, urgent, timestamps, repository, clock, run, flush_timeout, written, spool };
+        let reported_at = Mutex::new(None);
+        let trail = Self {
+            sender,
+            intents,
+            urgent,
+            timestamps,
+            repository,
+            clock,
+            run,
+            flush_timeout,
+            written,
+            spool,
+            reported_at,
+        };
         (trail, AuditWriter { task, stop })
     }
 
@@ -155,18 +173,29 @@ impl BatchedAuditTrail {
     /// Reports to the other nodes that this node's records are complete up to `now`, or up to a later time if the node
     /// was silent and exports have reached that time.
     async fn mark(&self, now: OffsetDateTime) -> Result<(), StoreError> {
+        let began = tokio::time::Instant::now();
+        let before = self.reported_at.lock().take();
+        let mut is_recent = before.is_some_and(|at| began - at < RECENT_REPORT);
         for _ in 0..MAX_MARK_ATTEMPTS {
-            let passed = self.repository.fence(self.run.node).await?;
+            let passed = if is_recent { None } else { self.repository.fence(self.run.node).await? };
             if let Some(passed) = passed {
                 self.postpone(passed).await?;
             }
             let whole = passed.map_or(now, |passed| passed.max(now));
             self.written_until(whole).await?;
             if self.repository.mark(self.run.node, whole).await? {
+                *self.reported_at.lock() = Some(began);
                 return Ok(());
             }
+            is_recent = false;
         }
         Err(StoreError::unavailable("audit.mark", "other nodes export later records again and again"))
+    }
+
+    /// The run of the node whose calls are recorded.
+    #[must_use]
+    pub fn run(&self) -> NodeRun {
+        self.run
     }
 
     /// Reports to the other nodes the time up to which this node's records are complete, and writes the records of
@@ -175,13 +204,29 @@ impl BatchedAuditTrail {
     /// # Errors
     /// Returns the error of the store. [`StoreError::Unavailable`] also if records wait to be written.
     pub async fn reconcile(&self) -> Result<(), StoreError> {
-        let now = to_microseconds(self.clock.now());
-        self.mark(now).await?;
-        if let Some(spool) = &self.spool {
-            self.store_left(spool).await?;
+        self.report().await?;
+        self.recover().await
+    }
+
+    /// Like [`reconcile`](Self::reconcile), with the records of only those calls that are on the disk of this node.
+    ///
+    /// # Errors
+    /// As of [`reconcile`](Self::reconcile).
+    pub async fn report(&self) -> Result<(), StoreError> {
+        self.mark(to_microseconds(self.clock.now())).await?;
+        match &self.spool {
+            Some(spool) if self.store_left(spool).await? => self.recover().await,
+            _ => Ok(()),
         }
+    }
+
+    /// Writes the records of calls that a stopped server had begun.
+    ///
+    /// # Errors
+    /// Returns the error of the store.
+    pub async fn recover(&self) -> Result<(), StoreError> {
         // The timestamp is held until the recovered records are stored.
-        let stamp = self.stamp(now);
+        let stamp = self.stamp(to_microseconds(self.clock.now()));
         let recovered = self.repository.recover(self.run, stamp.at()).await?;
         if recovered > 0 {
             self.written.notify_one();
@@ -191,8 +236,10 @@ impl BatchedAuditTrail {
     }
 
     /// Gives the database the intents that earlier processes of the node have left on its disk, without those of recorded calls.
-    async fn store_left(&self, spool: &IntentSpool) -> Result<(), StoreError> {
+    /// Returns whether there were any.
+    async fn store_left(&self, spool: &IntentSpool) -> Result<bool, StoreError> {
         let unreadable = |error: std::io::Error| StoreError::unavailable("audit.spool", error.to_string());
+        let mut found = false;
         for (run, entries) in spool.left().map_err(unreadable)? {
             for group in entries.chunks(MAX_GROUP) {
                 let ids: Vec<_> = group.iter().map(|entry| entry.id).collect();
@@ -200,11 +247,13 @@ impl BatchedAuditTrail {
                 let recorded = self.repository.recorded(&ids, since).await?;
                 let open: Vec<_> = group.iter().filter(|entry| !recorded.contains(&entry.id)).cloned().collect();
                 if !open.is_empty() {
+                    found = true;
                     self.repository.begin(NodeRun { node: self.run.node, run }, &open).await?;
                 }
             }
         }
-        spool.forget_left().map_err(unreadable)
+        spool.forget_left().map_err(unreadable)?;
+        Ok(found)
     }
 }
 
