@@ -257,6 +257,8 @@ impl Connection {
             .max_buf_size(self.session.limits.head_bytes.max(MIN_BUFFER_BYTES))
             .max_headers(MAX_RESPONSE_HEADERS)
             .preserve_header_case(true)
+            // For the headers that the client did not send.
+            .title_case_headers(true)
             .handshake(TokioIo::new(stream));
         let (sender, driver) = handshake.await.map_err(|_| ConnectError::Unreachable)?;
         let driver = self.session.spawn(async move {

@@ -9,7 +9,7 @@ use http::{
 /// Returns the request headers for the origin: in the same order, without hop-by-hop headers, with `Host` from the
 /// target, and without information about the proxy or its client.
 pub(crate) fn for_origin(headers: &HeaderMap, host: HeaderValue) -> HeaderMap {
-    let mut outgoing = end_to_end(headers);
+    let mut outgoing = end_to_end(headers, Some(CONNECTION));
     // The proxy itself requests the body (100 Continue).
     outgoing.remove(EXPECT);
     // Keeps the position of a present `Host`.
@@ -19,14 +19,19 @@ pub(crate) fn for_origin(headers: &HeaderMap, host: HeaderValue) -> HeaderMap {
 
 /// Returns the response headers for the session.
 pub(crate) fn for_session(headers: &HeaderMap) -> HeaderMap {
-    end_to_end(headers)
+    end_to_end(headers, None)
 }
 
-fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+/// Returns the headers without those for one connection. `Proxy-Connection: keep-alive` becomes `kept`, in its place: a
+/// browser that keeps connections without a proxy sends `Connection` there.
+fn end_to_end(headers: &HeaderMap, kept: Option<HeaderName>) -> HeaderMap {
     // If both headers are present, the length is wrong (request smuggling).
     let chunked = headers.contains_key(TRANSFER_ENCODING);
     let mut stored = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
+        if let Some(kept) = kept.as_ref().filter(|_| name == "proxy-connection" && value == "keep-alive") {
+            stored.insert(kept.clone(), value.clone());
+        }
         let dropped =
             is_hop_by_hop(name) || (chunked && name == CONTENT_LENGTH) || is_named_by_connection(headers, name);
         if !dropped {
@@ -77,6 +82,9 @@ mod tests {
         }
         let out = for_origin(&headers, HeaderValue::from_static("true.example"));
         let names: Vec<_> = out.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
-        assert_eq!(names, [("accept", "*/*"), ("host", "true.example"), ("cookie", "a=1")]);
+        assert_eq!(
+            names,
+            [("accept", "*/*"), ("host", "true.example"), ("connection", "keep-alive"), ("cookie", "a=1")]
+        );
     }
 }

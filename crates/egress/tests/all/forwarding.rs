@@ -23,7 +23,7 @@ async fn the_origin_sees_a_request_as_if_sent_directly() {
     );
     let answer = session.connect().await.ask(request).await;
     let expected = format!(
-        "GET /a/b?c=%20d HTTP/1.1\r\nHost: {}\r\nX-Own: 1\r\nAccept: */*\r\nCookie: a=b\r\nUser-Agent: me\r\n\r\n",
+        "GET /a/b?c=%20d HTTP/1.1\r\nHost: {}\r\nX-Own: 1\r\nAccept: */*\r\nCookie: a=b\r\nConnection: keep-alive\r\nUser-Agent: me\r\n\r\n",
         origin.address
     );
     assert_eq!(String::from_utf8(answer.body).unwrap(), expected);

@@ -2,12 +2,16 @@
 //!
 //! Paths in commands are those of the session, and a client on another machine usually means its own. Chromium accepts a
 //! path that does not exist, and the page gets an empty file. So the relay looks for the commands that name files, and
-//! refuses them if the session has no such file; a download directory that it does not have becomes its own. The end of a WebDriver session of a remote browser is answered here too:
-//! it would end the browser there, and is a mere detachment here. Everything else passes as it is.
+//! refuses them if the session has no such file; a download directory that it does not have becomes its own. The end of a
+//! WebDriver session of a remote browser is answered here too: it would end the browser there, and is a mere detachment
+//! here. A header of requests that the egress proxy renames is renamed in the events of CDP too. Everything else passes
+//! as it is.
 
 mod command;
 mod directories;
 mod download_events;
+mod events;
+mod request_headers;
 mod scanner;
 
 use std::{
@@ -24,7 +28,7 @@ use bytes::{Bytes, BytesMut};
 use self::{
     command::{Command, SetFiles},
     directories::NamedDirectory,
-    download_events::{Cut, cut, take_event},
+    events::{Cut, Kind, cut, take_event},
     scanner::{Message, MessageScanner, Part},
 };
 use super::{Channel, FrameTracker, wire};
@@ -167,6 +171,16 @@ impl FileCommands {
         self.detached && self.response.is_none()
     }
 
+    /// Returns the events of the browser that are rewritten for the client. A remote browser has no egress proxy.
+    fn rewritten(&self) -> &'static [Kind] {
+        match (self.channel, self.files.location(), self.marks_downloads) {
+            (Channel::Cdp, FilesLocation::Session, false) => &[Kind::RequestHeaders],
+            (Channel::Cdp, FilesLocation::Session, true) => &[Kind::RequestHeaders, Kind::Download],
+            (_, _, true) => &[Kind::Download],
+            (_, _, false) => &[],
+        }
+    }
+
     /// Takes the next bytes for the client: a response of its own between two frames, or bytes of the browser from the
     /// beginning of `buffer`. `None` if more bytes of the browser are needed.
     pub(crate) fn take_for_client(&mut self, buffer: &mut BytesMut, tracker: &FrameTracker) -> Option<Bytes> {
@@ -180,12 +194,13 @@ impl FileCommands {
         if self.response.is_some() {
             return Some(buffer.split_to(rest).freeze());
         }
-        if !self.marks_downloads {
+        let kinds = self.rewritten();
+        if kinds.is_empty() {
             return Some(buffer.split().freeze());
         }
-        match cut(buffer, rest) {
+        match cut(buffer, rest, kinds) {
             Cut::Bytes(length) => Some(buffer.split_to(length).freeze()),
-            Cut::Event => Some(take_event(buffer, self.files.location())),
+            Cut::Event(kind) => Some(take_event(buffer, kind, self.files.location())),
             Cut::Nothing => None,
         }
     }
