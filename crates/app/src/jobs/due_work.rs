@@ -104,8 +104,6 @@ impl Job for DueWorkJob {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use futures_util::FutureExt as _;
 
     use super::*;

@@ -21,7 +21,8 @@ fn statements(log: &str) -> BTreeMap<String, u64> {
     for line in log.lines() {
         let statement = ["LOG:  execute ", "LOG:  statement: "].iter().find_map(|mark| line.split_once(mark));
         if let Some((_, text)) = statement {
-            let text = text.trim_start_matches(|letter| letter != ' ');
+            // The name of a prepared statement.
+            let text = text.split_once(": ").map_or(text, |(_, rest)| rest);
             *all.entry(text.chars().take(120).collect()).or_default() += 1;
         }
     }
