@@ -10,7 +10,7 @@ use casement_domain::pool::{Leases, PoolDeps, PoolFiller, Pools};
 use casement_domain::profile::SessionProfiles;
 use casement_domain::proxy::ProxyRouting;
 use casement_domain::replay::SessionReplays;
-use casement_domain::session::{Activity, Connections, EndReason, PoolWake, SessionDeps, Sessions};
+use casement_domain::session::{Activity, Connections, EndReason, PoolWake, Session, SessionDeps, Sessions};
 use casement_domain::telemetry::NoRecorder;
 use casement_domain::telemetry_destination::NoTelemetryDestinations;
 use casement_domain::{BrowserId, Clock, IdSource, MonotonicClock, NodeId, PoolId, SessionId};
@@ -108,6 +108,8 @@ impl SpareBrowsers for Nothing {
 
 impl Connections for Nothing {
     fn close(&self, _session: SessionId, _reason: EndReason) {}
+
+    fn ended(&self, _session: &Session, _reason: EndReason) {}
 
     fn restarted(&self, _session: SessionId) {}
 }
