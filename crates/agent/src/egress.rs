@@ -129,8 +129,11 @@ impl FailedTunnels {
 
     /// Returns the fault of the way to `url`, a request to which failed with the browser's `error`.
     pub(crate) fn fault(&self, url: &str, error: &str) -> Option<Fault> {
-        if url.starts_with("http:") && error.ends_with("ERR_EMPTY_RESPONSE") {
-            // The egress proxy closes a connection with a plain request for a destination that cannot be reached.
+        if url.starts_with("http:")
+            && ["ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE"].iter().any(|end| error.ends_with(end))
+        {
+            // The egress proxy closes a connection with a plain request for a destination that cannot be reached, which the
+            // browser sees as a reset.
             return Some(Fault::Destination);
         }
         if !error.ends_with("ERR_TUNNEL_CONNECTION_FAILED") {
@@ -161,6 +164,7 @@ pub(crate) struct Exchange {
     requested: Vec<u8>,
     answered: Vec<u8>,
     done: bool,
+    is_unanswered: bool,
 }
 
 /// The maximum inspected length of a request and of a response, in bytes. A host name has at most 253 bytes.
@@ -169,6 +173,7 @@ const MAX_LOOKED_AT: usize = 2048;
 impl Exchange {
     /// Inspects bytes that are sent to the egress proxy. The inspection ends if they do not request a tunnel.
     pub(crate) fn sent(&mut self, bytes: &[u8]) {
+        self.is_unanswered |= !bytes.is_empty();
         if !self.done && !self.requested.contains(&b'\n') {
             keep(&mut self.requested, bytes);
             let start = self.requested.len().min(CONNECT.len());
@@ -179,6 +184,7 @@ impl Exchange {
     /// Inspects bytes that are received from the egress proxy. Returns the destination of the tunnel and its fault,
     /// once the head of the response is complete.
     pub(crate) fn received(&mut self, bytes: &[u8]) -> Option<(String, Option<Fault>)> {
+        self.is_unanswered &= bytes.is_empty();
         if self.done {
             return None;
         }
@@ -193,6 +199,11 @@ impl Exchange {
             .filter_map(|line| line.split_once(':'))
             .find(|(name, _)| name.eq_ignore_ascii_case(PROXY_STATUS));
         Some((place, status.and_then(|(_, value)| Fault::of(value))))
+    }
+
+    /// Returns true if nothing has been received since the last plain request.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.is_unanswered && !self.requested.starts_with(CONNECT)
     }
 }
 
@@ -234,9 +245,24 @@ mod tests {
     }
 
     #[test]
+    fn a_plain_request_is_unanswered_until_a_part_of_its_response_comes_and_a_tunnel_never_is() {
+        let mut plain = Exchange::default();
+        assert!(!plain.is_unanswered(), "nothing was requested");
+        for _ in 0..2 {
+            plain.sent(b"GET http://a.example/ HTTP/1.1\r\n\r\n");
+            assert!(plain.is_unanswered());
+            plain.received(b"HTTP/1.1 200 OK\r\n");
+            assert!(!plain.is_unanswered());
+        }
+        let mut tunnel = Exchange::default();
+        tunnel.sent(b"CONNECT a.example:443 HTTP/1.1\r\n\r\n");
+        assert!(!tunnel.is_unanswered());
+    }
+
+    #[test]
     fn a_plain_request_without_a_response_failed_on_its_way() {
         let failed = FailedTunnels::default();
-        let error = "net::ERR_EMPTY_RESPONSE";
+        let error = "net::ERR_CONNECTION_RESET";
         assert_eq!(failed.fault("http://a.example/", error), Some(Fault::Destination));
         assert_eq!(failed.fault("https://a.example/", error), None);
     }

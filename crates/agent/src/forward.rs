@@ -66,7 +66,11 @@ async fn copy(mut inside: TcpStream, egress: &PathBuf, failed: Arc<FailedTunnels
         // Either side may disconnect at any time, which ends the other side and is no error.
         Ok(stream) => {
             let mut outside = Outside { stream, exchange: Exchange::default(), failed };
-            drop(copy_bidirectional(&mut inside, &mut outside).await);
+            let copied = copy_bidirectional(&mut inside, &mut outside).await;
+            if copied.is_err() && outside.exchange.is_unanswered() {
+                // Chromedriver takes the error of a closed connection for a page, and not that of a reset one.
+                drop(inside.set_zero_linger());
+            }
         }
         Err(error) => tracing::debug!(%error, "cannot connect to the egress socket"),
     }
@@ -83,6 +87,9 @@ impl AsyncRead for Outside {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        if buf.filled().len() == before && self.exchange.is_unanswered() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
         if let Some((place, fault)) = self.exchange.received(&buf.filled()[before..]) {
             self.failed.note(&place, fault);
         }

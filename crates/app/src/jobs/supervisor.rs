@@ -46,7 +46,7 @@ async fn supervise(mut job: impl Job, stop: CancellationToken) {
             }
             Err(error) => {
                 let pause = backoff.next_pause();
-let (job, error, retry_in_ms) = (job.name(), with_causes(&error), pause.as_millis());
+                let (job, error, retry_in_ms) = (job.name(), with_causes(&error), pause.as_millis());
                 // Warns about the first failure in a row only.
                 if std::mem::replace(&mut failing, true) {
                     debug!(job, error, retry_in_ms, "a background job still fails");

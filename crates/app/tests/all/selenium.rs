@@ -28,6 +28,7 @@ fn selenium_drives(headless: bool) -> anyhow::Result<()> {
 
     let mut saw = json!({
         "websocket": session.text("webdriver_ws_url").split('?').next(),
+        "unknown name": "unknown error: net::ERR_CONNECTION_RESET",
         "said": "Hello, Ada",
         "seen": ["click"],
         "picture": size_of_page(&session)?,

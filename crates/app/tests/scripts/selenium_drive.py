@@ -7,7 +7,7 @@ import warnings
 from urllib.parse import urlsplit
 
 from selenium import webdriver
-from selenium.common.exceptions import TimeoutException
+from selenium.common.exceptions import TimeoutException, WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
@@ -66,6 +66,11 @@ def windows():
 saw = {}
 try:
     saw["websocket"] = driver.capabilities["webSocketUrl"].split("/session/")[0]
+    try:
+        driver.get("http://nowhere.invalid/")
+        saw["unknown name"] = "a page"
+    except WebDriverException as error:
+        saw["unknown name"] = error.msg.split("\n")[0]
     driver.get(pages + "/form")
     driver.find_element(By.ID, "name").send_keys("Ada")
     driver.find_element(By.ID, "press").click()
