@@ -394,7 +394,7 @@ async fn recordings_of_a_lost_node_are_reported_as_failed() {
     let other = Session { node: crate::support::other_node(), ..session(1) };
     let (world, done) = Ports::left([1]).settles().world(other);
     world.build().sessions.end(session_id(1), SessionEvent::NodeLost).await.expect("ended");
-    assert_eq!(steps(&done), ["settled 0 bytes: its node is gone"]);
+    assert_eq!(steps(&done), ["settled 0 bytes: its node was lost"]);
 }
 
 #[tokio::test]
