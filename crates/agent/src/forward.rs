@@ -112,3 +112,34 @@ impl AsyncWrite for Outside {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_plain_request_without_a_response_is_reset_and_a_tunnel_is_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("egress");
+        let egress = UnixListener::bind(&path).unwrap();
+        let listener = bind(0).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = tokio::spawn(serve(listener, path, Arc::default()));
+        for (request, is_reset) in
+            [("GET http://a.example/ HTTP/1.1\r\n\r\n", true), ("CONNECT a.example:443\r\n\r\n", false)]
+        {
+            let mut inside = TcpStream::connect(address).await.unwrap();
+            inside.write_all(request.as_bytes()).await.unwrap();
+            let (mut outside, _) = egress.accept().await.unwrap();
+            let mut received = vec![0; request.len()];
+            outside.read_exact(&mut received).await.unwrap();
+            drop(outside);
+            let ended = inside.read(&mut [0; 16]).await;
+            assert_eq!(ended.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset), is_reset, "{request}");
+        }
+        serving.abort();
+    }
+}
