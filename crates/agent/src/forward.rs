@@ -68,8 +68,9 @@ async fn copy(mut inside: TcpStream, egress: &PathBuf, failed: Arc<FailedTunnels
             let mut outside = Outside { stream, exchange: Exchange::default(), failed };
             let copied = copy_bidirectional(&mut inside, &mut outside).await;
             if copied.is_err() && outside.exchange.is_unanswered() {
-                // Chromedriver takes the error of a closed connection for a page, and not that of a reset one.
-                drop(inside.set_zero_linger());
+                // Chromedriver takes the error of a closed connection for a page, and not that of a reset one. A sandbox has
+                // no SO_LINGER; to disconnect resets the connection too.
+                drop(rustix::net::connect_unspec(&inside));
             }
         }
         Err(error) => tracing::debug!(%error, "cannot connect to the egress socket"),
