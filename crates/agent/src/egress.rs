@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_request_is_unanswered_until_a_part_of_its_response_comes_and_a_tunnel_never_is() {
+    fn a_plain_request_is_unanswered_until_its_response_begins() {
         let mut plain = Exchange::default();
         assert!(!plain.is_unanswered(), "nothing was requested");
         for _ in 0..2 {

@@ -70,7 +70,7 @@ async fn copy(mut inside: TcpStream, egress: &PathBuf, failed: Arc<FailedTunnels
             if copied.is_err() && outside.exchange.is_unanswered() {
                 // Chromedriver takes the error of a closed connection for a page, and not that of a reset one. A sandbox has
                 // no SO_LINGER; to disconnect resets the connection too.
-                drop(rustix::net::connect_unspec(&inside));
+                let _ = rustix::net::connect_unspec(&inside);
             }
         }
         Err(error) => tracing::debug!(%error, "cannot connect to the egress socket"),

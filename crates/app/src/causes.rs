@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_an_error_names_itself_is_said_once() {
+    fn a_cause_that_an_error_names_itself_appears_once() {
         let error = Opening { source: io::Error::other("it is not a file of its own") };
         let error = Err::<(), _>(error).context("no database").expect_err("an error");
         assert_eq!(with_causes(&error), "no database: opening /x: it is not a file of its own");

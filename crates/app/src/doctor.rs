@@ -74,7 +74,7 @@ async fn run_checks(settings: &DoctorSettings) -> anyhow::Result<Vec<Finding>> {
         Ok(engine) => findings.extend(engine.checks().await.into_iter().map(Finding::from)),
         Err(error) => findings.push(finding(
             "sandboxes",
-            Err(with_causes(&error)),
+            Err(with_causes(error)),
             "install or fix what is missing above, then run casement doctor again",
         )),
     }

@@ -139,7 +139,7 @@ impl Client {
         let answer = self.http.request(request.body(body)?).await;
         let (head, body) = answer.map_err(|error| unreachable(&self.base, error))?.into_parts();
         if head.status.is_success() {
-            tell_ignored_fields(&head.headers);
+            report_ignored_fields(&head.headers);
             return Ok((head.headers, body));
         }
         Err(refusal(&self.base, head.status, &whole_body(body).await?).into())
@@ -147,7 +147,7 @@ impl Client {
 }
 
 /// Says which fields of the request the server does not know.
-fn tell_ignored_fields(headers: &HeaderMap) {
+fn report_ignored_fields(headers: &HeaderMap) {
     if let Some(ignored) = headers.get("x-casement-ignored-fields").and_then(|names| names.to_str().ok()) {
         say(&format!("the server knows no field {} here and ignored it", without_controls(ignored)));
     }

@@ -22,15 +22,16 @@ pub(crate) fn for_session(headers: &HeaderMap) -> HeaderMap {
     end_to_end(headers, None)
 }
 
-/// Returns the headers without those for one connection. `Proxy-Connection: keep-alive` becomes `kept`, in its place: a
+/// Returns the headers without those for one connection. `Proxy-Connection: keep-alive` becomes `replacement`, in its place: a
 /// browser that keeps connections without a proxy sends `Connection` there.
-fn end_to_end(headers: &HeaderMap, kept: Option<HeaderName>) -> HeaderMap {
+fn end_to_end(headers: &HeaderMap, replacement: Option<HeaderName>) -> HeaderMap {
     // If both headers are present, the length is wrong (request smuggling).
     let chunked = headers.contains_key(TRANSFER_ENCODING);
     let mut stored = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
-        if let Some(kept) = kept.as_ref().filter(|_| name == "proxy-connection" && value == "keep-alive") {
-            stored.insert(kept.clone(), value.clone());
+        if let Some(replacement) = replacement.as_ref().filter(|_| name == "proxy-connection" && value == "keep-alive")
+        {
+            stored.insert(replacement.clone(), value.clone());
         }
         let dropped =
             is_hop_by_hop(name) || (chunked && name == CONTENT_LENGTH) || is_named_by_connection(headers, name);

@@ -32,14 +32,14 @@ pub(crate) struct BrowserCleanup {
     attempts: HashMap<BrowserId, (Backoff, MonotonicTime)>,
     due: Due,
     /// Something has happened since the last run.
-    is_woken: bool,
+    is_notified: bool,
 }
 
 impl BrowserCleanup {
     /// `ended` signals that a session has ended and its browser must be removed.
     pub(crate) fn new(sessions: Sessions, ended: CleanupSignal, due: Due) -> Self {
         let (tasks, browsers, attempts) = (JoinSet::new(), HashMap::new(), HashMap::new());
-        Self { sessions, ended, tasks, browsers, attempts, due, is_woken: false }
+        Self { sessions, ended, tasks, browsers, attempts, due, is_notified: false }
     }
 
     /// Returns whether another attempt for the browser is due, and begins its pause.
@@ -90,15 +90,15 @@ impl Job for BrowserCleanup {
                 () = &mut again, if is_pending => break,
             }
         }
-        self.is_woken = true;
+        self.is_notified = true;
     }
 
     async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
-        if !self.is_woken && self.attempts.is_empty() && !self.due.is_due() {
+        if !self.is_notified && self.attempts.is_empty() && !self.due.is_due() {
             return Ok(());
         }
         let pending = self.sessions.pending_cleanup().await?;
-        self.is_woken = false;
+        self.is_notified = false;
         metrics::gauge!("casement_browsers_pending_removal").set(pending.len() as f64);
         self.attempts.retain(|id, _| pending.iter().any(|browser| browser.id == *id));
         for browser in pending {

@@ -13,16 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::Job;
 
 /// What the database had to do when it was read last. Clones share it.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct DueWorkBoard {
     readings: watch::Sender<DueWork>,
     stale: Arc<Notify>,
-}
-
-impl Default for DueWorkBoard {
-    fn default() -> Self {
-        Self { readings: watch::Sender::default(), stale: Arc::default() }
-    }
 }
 
 impl DueWorkBoard {

@@ -190,16 +190,16 @@ fn check_command_line(url: &str, key: &str, certificate: &Certificate) -> anyhow
     let chain = certificate.chain();
     let ca = ["--ca", chain.to_str().context("a path")?];
     // Without more, `openssl req -x509` makes the certificate of an authority.
-    let (is_accepted, said) = list_sessions(url, key, &ca)?;
-    ensure!(!is_accepted && said.contains("-addext basicConstraints=critical,CA:FALSE"), "{said}");
-    let (is_accepted, said) = list_sessions(url, key, &["--insecure"])?;
-    ensure!(is_accepted && said.contains("whoever answers gets the API key"), "{said}");
+    let (is_accepted, output) = list_sessions(url, key, &ca)?;
+    ensure!(!is_accepted && output.contains("-addext basicConstraints=critical,CA:FALSE"), "{output}");
+    let (is_accepted, output) = list_sessions(url, key, &["--insecure"])?;
+    ensure!(is_accepted && output.contains("whoever answers gets the API key"), "{output}");
     certificate.make("own", &["-addext", "basicConstraints=critical,CA:FALSE"])?;
     until("the server has the new certificate", TEST_TIMEOUT, || {
         list_sessions(url, key, &ca).ok().filter(|(is_accepted, _)| *is_accepted)
     })?;
-    let (is_trusted, said) = list_sessions(url, key, &[])?;
-    ensure!(!is_trusted && said.contains("is not trusted here. --ca FILE"), "{said}");
+    let (is_trusted, output) = list_sessions(url, key, &[])?;
+    ensure!(!is_trusted && output.contains("is not trusted here. --ca FILE"), "{output}");
     Ok(())
 }
 

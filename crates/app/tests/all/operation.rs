@@ -46,10 +46,10 @@ fn a_day_without_failures_warns_of_nothing_and_each_end_of_a_session_is_logged_o
     ensure!(reported()?.starts_with("STOPPING=1\n"), "systemd learns of the stop");
 
     let log = server.log();
-    let (said, log): (Vec<&str>, Vec<&str>) = log.lines().partition(|line| line.starts_with("casement: "));
+    let (reports, log): (Vec<&str>, Vec<&str>) = log.lines().partition(|line| line.starts_with("casement: "));
     ensure!(
-        said == ["casement: no setting has the variable CASEMENT_LISTN; did you mean CASEMENT_LISTEN?"],
-        "{said:?}"
+        reports == ["casement: no setting has the variable CASEMENT_LISTN; did you mean CASEMENT_LISTEN?"],
+        "{reports:?}"
     );
     let lines = lines(&log.join("\n"))?;
     let is_warning = |line: &&Value| line["level"] == "WARN" || line["level"] == "ERROR";
