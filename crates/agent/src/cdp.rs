@@ -23,6 +23,9 @@ use casement_agent_protocol::{ErrorCode, MAX_IMAGE_BYTES};
 /// The maximum number of queued outgoing calls, and of unread notices.
 const MAX_QUEUED: usize = 256;
 
+/// The message of Chromium for a session that it does not know, or no more.
+const UNKNOWN_SESSION: &str = "Session with given id not found.";
+
 /// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CdpError {
@@ -40,6 +43,13 @@ pub(crate) enum CdpError {
     Blocked(String),
     #[error("{method} was refused: {message}")]
     Refused { method: &'static str, message: String },
+}
+
+impl CdpError {
+    /// Returns true if the page of the call's session is closed.
+    pub(crate) fn is_of_closed_page(&self) -> bool {
+        matches!(self, Self::Refused { message, .. } if message == UNKNOWN_SESSION)
+    }
 }
 
 /// A message that the browser sends without a call.

@@ -122,6 +122,7 @@ impl PageInput {
             sent = self.browser.cdp.call(Some(&page.session), method, params, EVENT) => sent.map(|_| Cut::None),
             interrupted = self.interruption(page) => interrupted,
         };
+        let sent = closed_or(sent);
         self.forget_lost(&sent);
         sent.map(drop)
     }
@@ -177,7 +178,7 @@ impl PageInput {
                     answered = answer.within(EVENT) => answered.map(|_| Cut::None),
                     interrupted = self.interruption(page) => interrupted,
                 };
-                sent = sent.and(answered);
+                sent = sent.and(closed_or(answered));
             }
             if !matches!(sent, Ok(Cut::None | Cut::Dialog)) {
                 break;
@@ -384,6 +385,14 @@ pub(super) enum Cut {
     None,
     Dialog,
     Closed,
+}
+
+/// Returns what became of an event. A page may close between two events, such as those of one key.
+fn closed_or(sent: Result<Cut, CdpError>) -> Result<Cut, CdpError> {
+    match sent {
+        Err(error) if error.is_of_closed_page() => Ok(Cut::Closed),
+        sent => sent,
+    }
 }
 
 pub(super) fn key_event(definition: &Definition, modifiers: u8, down: bool) -> Value {
