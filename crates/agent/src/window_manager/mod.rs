@@ -24,8 +24,8 @@ use shared::Shared;
 
 pub(crate) use shared::BrowserWindows;
 
-/// The timeout of the window manager's answer.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// The timeout of the window manager's answer, also on a machine without a processor to spare.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The reason why an operation of the window manager failed.
 #[derive(Debug, thiserror::Error)]

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use casement_agent_protocol::client::{AgentClient, ClientError};
 use casement_agent_protocol::computer::{Action, Button, ClickKind, Perform, Point};
 use casement_agent_protocol::{ErrorCode, State, Status};
+use casement_test_support::program::flood;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
@@ -65,7 +66,7 @@ impl Stage {
         config.start_url = Some("http://localhost/empty".to_owned());
         let sandbox = Sandbox::start(&config);
         let status = sandbox.ready("computer").await;
-        assert_eq!(status.state, State::Ready);
+        assert_eq!(status.state, State::Ready, "{status:?}");
         let mut cdp = Cdp::dial(&sandbox, &status).await;
         let target = cdp.pages().await.remove(0);
         let page = cdp.attach(&target).await;
@@ -348,8 +349,8 @@ async fn every_text_is_typed_exactly() {
         stage.cdp.until(&stage.page, both, &json!(true)).await;
 
         stage.cdp.evaluate(&stage.page, "area.value = ''; area.focus(); 1").await;
-        let many: String = (0..2_000).map(|n| char::from_u32(0x4e00 + (n * 7) % 700).unwrap()).collect();
-        let text = format!("{many}{}", "The quick brown fox. ".repeat(300));
+        let many: String = (0..flood(2_000)).map(|n| char::from_u32(0x4e00 + (n as u32 * 7) % 700).unwrap()).collect();
+        let text = format!("{many}{}", "The quick brown fox. ".repeat(flood(300) as usize));
         let began = Instant::now();
         stage.act(vec![Action::Type { text: text.clone(), delay_ms: 0 }]).await;
         println!("{} characters typed in {:?}", text.chars().count(), began.elapsed());

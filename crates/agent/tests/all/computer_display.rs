@@ -15,6 +15,8 @@ use crate::sandbox::TEST_TIMEOUT;
 async fn on_a_display_the_browsers_own_fields_take_text_and_the_cursor_hides() {
     let mut stage = Stage::set(false, false).await;
     stage.press(&[CTRL, u32::from('l')]).await;
+    // Chromium asks the page first whether it handles the key; until the page has answered, the page has the keyboard.
+    stage.cdp.until(&stage.page, "document.hasFocus()", &json!(false)).await;
     stage.act(vec![Action::Type { text: "http://page.test/\n".to_owned(), delay_ms: 0 }]).await;
     stage.cdp.until(&stage.page, "document.title", &json!("coloured")).await;
     let at = Point { x: 50, y: 650 };

@@ -36,7 +36,7 @@ async fn an_unanswered_dialog_is_reported_blocks_no_client_and_can_be_answered()
     config.start_url = Some(EMPTY.to_owned());
     let sandbox = Sandbox::start(&config);
     let status = sandbox.ready("a dialog").await;
-    assert_eq!(status.state, State::Ready);
+    assert_eq!(status.state, State::Ready, "{status:?}");
     let client = sandbox.client().await;
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
 
@@ -77,7 +77,7 @@ async fn a_browser_that_a_client_closed_says_so_with_and_without_a_display() {
         let sandbox = Sandbox::start(&config(headless));
         let mut events = sandbox.client().await.events().await.unwrap();
         let status = sandbox.ready("closed by a client").await;
-        assert_eq!(status.state, State::Ready);
+        assert_eq!(status.state, State::Ready, "{status:?}");
         let mut cdp = Cdp::dial(&sandbox, &status).await;
         let target = cdp.pages().await.remove(0);
         let page = cdp.attach(&target).await;

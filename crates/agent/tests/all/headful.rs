@@ -14,7 +14,7 @@ use crate::sandbox::{SLOWLY, Sandbox, config, end, signal};
 async fn a_session_with_a_display_fills_it_and_follows_its_size() {
     let mut sandbox = Sandbox::start(&config(false));
     let status = tokio::time::timeout(Duration::from_secs(60), sandbox.ready("headful")).await.unwrap();
-    assert_eq!(status.state, State::Ready);
+    assert_eq!(status.state, State::Ready, "{status:?}");
     assert!(!status.user_agent.contains("Headless"));
     the_display_takes_the_memory_of_what_it_shows(&sandbox);
     let mut cdp = Cdp::dial(&sandbox, &status).await;
@@ -89,7 +89,7 @@ async fn in_kiosk_mode_the_page_is_all_there_is_and_a_signal_ends_the_session() 
     config.kiosk_mode = true;
     let mut sandbox = Sandbox::start(&config);
     let status = tokio::time::timeout(Duration::from_secs(60), sandbox.ready("kiosk")).await.unwrap();
-    assert_eq!(status.state, State::Ready);
+    assert_eq!(status.state, State::Ready, "{status:?}");
     let mut cdp = Cdp::dial(&sandbox, &status).await;
     let target = cdp.pages().await.remove(0);
     let page = cdp.attach(&target).await;

@@ -84,7 +84,7 @@ async fn a_page_that_a_client_has_sized_keeps_its_size_when_the_viewport_changes
 async fn a_headless_session_that_hides_nothing_has_exact_pages_and_pictures_too() {
     let sandbox = Sandbox::start(&config(true));
     let status = tokio::time::timeout(Duration::from_secs(60), sandbox.ready("headless")).await.unwrap();
-    assert_eq!(status.state, State::Ready);
+    assert_eq!(status.state, State::Ready, "{status:?}");
     sandbox.memory("chromium");
     let mut cdp = Cdp::dial(&sandbox, &status).await;
     let target = cdp.pages().await.remove(0);

@@ -145,7 +145,7 @@ async fn extensions_that_cannot_be_loaded_are_refused_and_the_session_goes_on() 
     assert!(matches!(&refused, Err(ClientError::Refused(body)) if body.message.contains("bad")), "{refused:?}");
     assert_eq!(refusal(refused), ErrorCode::NotAllowed);
     let status = client.status().await.unwrap();
-    assert_eq!(status.state, State::Ready);
+    assert_eq!(status.state, State::Ready, "{status:?}");
     let mut cdp = Cdp::dial(&sandbox, &status).await;
     shows(&mut cdp, "good").await;
 }

@@ -60,7 +60,7 @@ async fn a_viewer_sees_the_whole_display_and_then_what_changes() {
     config.start_url = Some(EMPTY.to_owned());
     let sandbox = Sandbox::start(&config);
     let status = sandbox.ready("viewed").await;
-    assert_eq!(status.state, State::Ready);
+    assert_eq!(status.state, State::Ready, "{status:?}");
     let client = sandbox.client().await;
     let (mut cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
     let box_of = |colour: &str| {

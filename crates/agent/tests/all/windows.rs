@@ -26,7 +26,7 @@ impl Desk {
         let config = AgentConfig { start_url: Some(EMPTY.to_owned()), viewport, ..config(false) };
         let sandbox = Sandbox::start(&config);
         let status = sandbox.ready("windows").await;
-        assert_eq!(status.state, State::Ready);
+        assert_eq!(status.state, State::Ready, "{status:?}");
         let client = sandbox.client().await;
         let (cdp, page) = Cdp::at_first_page(&sandbox, &status).await;
         Self { sandbox, client, cdp, page }

@@ -29,7 +29,10 @@ async function row(page, name, { id, window }) {
   const size = () => page.evaluate(() => [innerWidth, innerHeight].join('x'));
   await until(async () => (await size()) === window);
   seen.window = await size();
-  seen['outside of the wall'] = await page.goto('http://10.1.2.3/').then((answer) => answer.status());
+  // Puppeteer returns null over BiDi if it learns of the response after the end of the navigation.
+  let answer;
+  await until(async () => { answer = await page.goto('http://10.1.2.3/'); return answer; });
+  seen['outside of the wall'] = answer?.status();
   // The page starts its downloads by itself, two at a time.
   await page.goto(`${site}/contexts/downloads?${name}`);
   const wanted = [`${name}.csv`, `${name}.exe`];

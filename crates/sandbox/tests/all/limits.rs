@@ -51,17 +51,18 @@ async fn a_sandbox_that_starts_many_programs_takes_no_processor_time_from_anothe
     }
     let (of_many, of_few) = (many.pids().await, few.pids().await);
     let before = [processor_ticks(&of_many), processor_ticks(&of_few)];
-    // Without weights the few get a sixteenth of what the many get, however long they run. With weights, two seconds can be
-    // too short for the scheduler to balance them.
+    // Without weights the few get a sixteenth of what the many get, however long they run. With weights they get a third if
+    // all of them are on one processor, and less while other programs are there too. Two seconds can be too short for the
+    // scheduler to balance them.
     let mut used = [0, 0];
     until("they had their processor time", || {
         used = [processor_ticks(&of_many) - before[0], processor_ticks(&of_few) - before[1]];
         let seconds_of_each = used.iter().sum::<u64>() / (100 * processors as u64);
-        seconds_of_each >= 8 || (seconds_of_each >= 2 && used[1] * 4 > used[0])
+        seconds_of_each >= 8 || (seconds_of_each >= 2 && used[1] * 8 > used[0])
     })
     .await?;
     let [of_many, of_few] = used;
-    assert!(of_few * 4 > of_many, "{of_few} against {of_many}");
+    assert!(of_few * 8 > of_many, "{of_few} against {of_many}");
     Ok(())
 }
 
