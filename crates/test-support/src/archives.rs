@@ -4,6 +4,9 @@ use std::process::Command;
 
 use anyhow::ensure;
 
+/// Debian's Python. One of pyenv, which may be the first on the path, takes fifteen processes to start.
+pub const PYTHON: &str = "/usr/bin/python3";
+
 /// Runs a Python program that writes bytes to `out`, and returns the bytes. `io`, `json`, `stat`, `struct`, `sys`,
 /// `warnings` and `zipfile` are imported.
 ///
@@ -13,7 +16,7 @@ pub fn python(program: &str) -> anyhow::Result<Vec<u8>> {
     let program = format!(
         "import sys, io, zipfile, struct, stat, json, warnings\nout = io.BytesIO()\n{program}\nsys.stdout.buffer.write(out.getvalue())"
     );
-    let done = Command::new("python3").args(["-W", "ignore", "-c", &program]).output()?;
+    let done = Command::new(PYTHON).args(["-W", "ignore", "-c", &program]).output()?;
     ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     Ok(done.stdout)
 }

@@ -3,12 +3,14 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 
 /// The timeout of [`until`] and [`try_until`].
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// The intervals between two checks of a condition: the first one, and the longest one.
-pub(crate) const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+/// The interval between the first two checks of a condition.
+const FIRST_INTERVAL: Duration = Duration::from_millis(5);
+/// The longest interval of a wait that has just begun, and of any wait.
+const LONGEST_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
 
 /// Waits up to a minute until a condition holds.
 ///
@@ -35,20 +37,38 @@ pub async fn try_until_async(
     limit: Duration,
     mut condition: impl AsyncFnMut() -> bool,
 ) -> anyhow::Result<()> {
-    let deadline = Instant::now() + limit;
-    let mut interval = POLL_INTERVALS.0;
+    let mut checks = Checks::until(limit);
     while !condition().await {
-        ensure!(Instant::now() < deadline, "not within {limit:?}: {what}");
+        let interval = checks.next().with_context(|| format!("not within {limit:?}: {what}"))?;
         tokio::time::sleep(interval).await;
-        interval = next_interval(interval);
     }
     Ok(())
 }
 
-/// Returns the interval after this one: a check may be a request or a program, which takes processor time from what the
-/// test waits for.
-pub(crate) fn next_interval(interval: Duration) -> Duration {
-    (interval * 3 / 2).min(POLL_INTERVALS.1)
+/// The intervals between the checks of a condition. They grow with the wait, up to an eighth of it: a check may be a request
+/// or a program, which takes processor time from what the test waits for.
+pub(crate) struct Checks {
+    began: Instant,
+    limit: Duration,
+    interval: Duration,
+}
+
+impl Checks {
+    pub(crate) fn until(limit: Duration) -> Self {
+        Self { began: Instant::now(), limit, interval: FIRST_INTERVAL }
+    }
+}
+
+impl Iterator for Checks {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let waited = self.began.elapsed();
+        let (early, longest) = LONGEST_INTERVALS;
+        let interval = self.interval;
+        self.interval = (interval * 3 / 2).min((waited / 8).clamp(early, longest));
+        (waited < self.limit).then_some(interval)
+    }
 }
 
 /// Awaits a future, at most for the limit.

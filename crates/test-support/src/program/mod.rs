@@ -37,9 +37,9 @@ mod tinyproxy;
 mod watchdog;
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::Context as _;
 
 pub use self::cdp::Cdp;
 pub use self::clients::{Clients, Script, repository};
@@ -57,23 +57,18 @@ pub use self::session::Session;
 pub use self::shared::Shared;
 pub use self::sizes::flood;
 pub use self::tinyproxy::Tinyproxy;
-use crate::wait::{POLL_INTERVALS, next_interval};
+use crate::wait::Checks;
 
 /// Waits until `look` returns a value, and returns the value. `what` describes the condition in the error.
 ///
 /// # Errors
 /// When there is no value within the limit.
 pub fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
-    let deadline = Instant::now() + limit;
-    let mut interval = POLL_INTERVALS.0;
+    let mut checks = Checks::until(limit);
     loop {
         if let Some(found) = look() {
             return Ok(found);
         }
-        if Instant::now() > deadline {
-            bail!("not within {limit:?}: {what}");
-        }
-        thread::sleep(interval);
-        interval = next_interval(interval);
+        thread::sleep(checks.next().with_context(|| format!("not within {limit:?}: {what}"))?);
     }
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-use casement_test_support::archives::{COMMON_EMPTY_DIRECTORY, COMMON_TREE, by_common_writers, records};
+use casement_test_support::archives::{COMMON_EMPTY_DIRECTORY, COMMON_TREE, PYTHON, by_common_writers, records};
 use tempfile::TempDir;
 
 use super::*;
@@ -24,7 +24,7 @@ pub(super) fn zip(directory: &Path) -> Vec<u8> {
 
 /// Runs a Python program and returns its output.
 pub(super) fn python(program: &str, arguments: &[&Path]) -> String {
-    let run = Command::new("python3").arg("-c").arg(program).args(arguments).output().expect("python3");
+    let run = Command::new(PYTHON).arg("-c").arg(program).args(arguments).output().expect("python3");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     String::from_utf8(run.stdout).expect("text")
 }
