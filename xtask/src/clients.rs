@@ -82,12 +82,14 @@ fn read_locks(folder: &Path) -> Result<String> {
     LOCKS.iter().map(read).collect()
 }
 
+/// Nothing is compiled at the installation: programs import a small part of the packages, and Python compiles that part
+/// when it is imported first.
 fn install_python(home: &Path, environment: &str, packages: &str) -> Result<()> {
     let mut venv = Command::new("python3");
     step::run("making a Python environment", venv.args(["-m", "venv", environment]).current_dir(home))?;
     let mut pip = Command::new(home.join(environment).join("bin/python"));
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", packages]);
-    step::run("installing the Python clients", pip.current_dir(home))
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]);
+    step::run("installing the Python clients", pip.args(["--requirement", packages]).current_dir(home))
 }
 
 fn install_node(home: &Path) -> Result<()> {
