@@ -4,9 +4,18 @@ use anyhow::{Result, ensure};
 
 use super::programs::Program;
 
-/// The packages whose tests take longest, longest first. The others take less than a minute each.
-const LONGEST_PACKAGES: &[&str] =
-    &["casement", "casement-agent", "casement-chromium", "casement-runner", "casement-postgres", "casement-sandbox"];
+/// The packages whose tests take longest, longest first. The others take less than half a minute each.
+const LONGEST_PACKAGES: &[&str] = &[
+    "casement",
+    "casement-agent",
+    "casement-runner",
+    "casement-webdriver",
+    "casement-chromium",
+    "casement-blobs",
+    "casement-postgres",
+    "casement-http",
+    "casement-sandbox",
+];
 
 /// Tests that one process runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
