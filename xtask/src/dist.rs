@@ -44,7 +44,7 @@ pub(crate) fn run() -> Result<()> {
     script_runner::ensure()?;
     let mut build = workspace::cargo();
     build.args(["build", "--locked", "--release", "--package", "casement"]);
-    step::run_long("building the program", "about 20 minutes on 2 cores", &mut build)?;
+    step::run_long("building the program", "about 12 minutes on 2 cores", &mut build)?;
 
     let target = workspace::target()?;
     // The Debian package's list of files names this folder.
