@@ -21,7 +21,8 @@ const worker = `self.addEventListener('sync', async () => { for (const client of
 const site = createServer((request, response) => {
   const isWorker = request.url === '/worker.js';
   response.writeHead(200, { 'content-type': isWorker ? 'text/javascript' : 'text/html' });
-  response.end(isWorker ? worker : page);
+  const names = request.rawHeaders.filter((_, index) => index % 2 === 0);
+  response.end(isWorker ? worker : request.url === '/headers' ? names.join() : page);
 });
 await new Promise((listening) => site.listen(0, '127.0.0.1', listening));
 const at = `http://127.0.0.1:${site.address().port}`;
@@ -122,7 +123,8 @@ const untilTicks = () => new Promise((done) => {
   const check = setInterval(() => { if (ticks - from >= 15) { clearInterval(check); done(performance.now() - began < 8000); } }, 100);
 });
 
-// `open` opens a further page; the page before it is then behind.
+// `open` opens a further page; the page before it is then behind. The pages end with their browser: Puppeteer waits for ever for
+// the end of a page that shows an error, if another page is closed at the same time.
 async function list(open, { network }) {
   const first = await open();
   await first.goto(`${at}/`, { timeout });
@@ -138,10 +140,16 @@ async function list(open, { network }) {
   await second.goto(`${at}/one`, { timeout });
   await second.goto(`${at}/two`, { timeout });
   seen['back in the history'] = await second.goBack({ timeout: 20000 }).then(() => second.url().slice(at.length), ({ name }) => name);
-  const how = (promise) => promise.then(() => 'a response', () => 'an error');
+  const answer = await second.goto(`${at}/headers`, { timeout });
+  const sent = (await answer.text()).split(',');
+  seen['headers of a request'] = sent;
+  const [got, told] = [sent.map((header) => header.toLowerCase()), Object.keys(await answer.request().allHeaders?.() ?? {})];
+  seen['headers that only the client sees'] = told.filter((header) => !got.includes(header));
+  const address = answer.serverAddr ? await answer.serverAddr() : answer.remoteAddress();
+  seen['port of the server, for the client'] = address.port === site.address().port ? 'that of the server' : 'another';
+  const how = (promise) => promise.then(() => 'a response', ({ message }) => /ERR_[A-Z_]+/.exec(message)?.[0]);
   seen['a server that is down'] = [await second.evaluate((url) => fetch(url, { mode: 'no-cors' }).then(() => 'a response', () => 'an error'), dead),
-    await how(second.goto(dead, { timeout }))];
-  await Promise.all([first.close(), second.close()]);
+    await how((await open()).goto(dead, { timeout })), await how((await open()).goto(dead.replace('http:', 'https:'), { timeout }))];
   return seen;
 }
 
@@ -166,8 +174,8 @@ for (const session of process.argv.slice(2)) {
   const connected = await chromium.connectOverCDP(url, { timeout });
   seen.playwright[name] = await list(() => connected.contexts()[0].newPage(), { network: true });
   await connected.close();
-  // The switches of stealth are the same for both clients.
-  if (!name.includes('stealth')) {
+  // The browsers of the other kinds are the same for both clients.
+  if (['headless', 'display'].includes(name)) {
     const other = await puppeteer.connect({ browserWSEndpoint: url, defaultViewport: null });
     seen.puppeteer[name] = await list(() => other.newPage(), { network: true });
     await other.disconnect();
