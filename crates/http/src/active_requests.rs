@@ -1,15 +1,17 @@
-//! The requests of one connection: whether a handler works on one, and the response that is being sent.
+//! The requests of one connection: whether a handler works on one, what is left of its body, and the response that is being
+//! sent.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 use actix_web::{
     body::{BodySize, BoxBody, MessageBody},
-    dev::ServiceResponse,
+    dev::{ServiceRequest, ServiceResponse},
+    http::header,
 };
 use bytes::Bytes;
 
@@ -20,6 +22,32 @@ const PART_BYTES: usize = 32 << 10;
 /// Marks a response whose body is shared by all responses like it, so that it occupies no memory of its own.
 pub(crate) struct SharedBytes;
 
+/// The body that the head of a request announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestBody {
+    Bytes(u64),
+    /// Parts, the last of which is marked.
+    Chunks,
+    /// Whatever follows.
+    Stream,
+}
+
+impl RequestBody {
+    /// Reads the headers as the parser does.
+    fn of(request: &ServiceRequest) -> Self {
+        let value = |name| request.headers().get(name)?.to_str().ok().map(str::trim);
+        if value(header::TRANSFER_ENCODING).is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+            return Self::Chunks;
+        }
+        if request.method() == actix_web::http::Method::CONNECT
+            || value(header::UPGRADE).is_some_and(|protocol| protocol.eq_ignore_ascii_case("websocket"))
+        {
+            return Self::Stream;
+        }
+        Self::Bytes(value(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()).unwrap_or_default())
+    }
+}
+
 /// Whether a handler works on a request of the connection, the number of requests, and what of a response is not sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ActiveRequests(Rc<State>);
@@ -27,6 +55,10 @@ pub(crate) struct ActiveRequests(Rc<State>);
 #[derive(Debug, Default)]
 struct State {
     is_active: Cell<bool>,
+    /// The body of the newest request; `None` before the first one.
+    body: Cell<Option<RequestBody>>,
+    /// Who waits until nothing is worked on and nothing is sent.
+    waiting: RefCell<Option<Waker>>,
     count: Cell<u64>,
     /// The number of bodies that are being sent.
     bodies: Cell<u32>,
@@ -34,10 +66,35 @@ struct State {
 }
 
 impl ActiveRequests {
-    pub(crate) fn set(&self, is_active: bool) {
-        self.0.is_active.set(is_active);
-        if is_active {
-            self.0.count.set(self.count() + 1);
+    /// Notes that a handler begins to work on a request.
+    pub(crate) fn begin(&self, request: &ServiceRequest) {
+        self.0.is_active.set(true);
+        self.0.body.set(Some(RequestBody::of(request)));
+        self.0.count.set(self.count() + 1);
+    }
+
+    /// Notes that the handler has responded.
+    pub(crate) fn end(&self) {
+        self.0.is_active.set(false);
+        self.wake_waiting();
+    }
+
+    /// Returns what the newest request announced.
+    pub(crate) fn body(&self) -> RequestBody {
+        self.0.body.get().unwrap_or(RequestBody::Bytes(0))
+    }
+
+    /// Wakes `waker` once nothing is worked on and nothing is sent.
+    pub(crate) fn wake_when_idle(&self, waker: &Waker) {
+        self.0.waiting.replace(Some(waker.clone()));
+        self.wake_waiting();
+    }
+
+    fn wake_waiting(&self) {
+        if !self.is_busy()
+            && let Some(waker) = self.0.waiting.take()
+        {
+            waker.wake();
         }
     }
 
@@ -94,6 +151,7 @@ impl Drop for Sending {
         let state = &self.requests.0;
         state.bodies.set(state.bodies.get().saturating_sub(1));
         state.body_bytes.set(state.body_bytes.get().saturating_sub(self.bytes));
+        self.requests.wake_waiting();
     }
 }
 

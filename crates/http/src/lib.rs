@@ -65,6 +65,7 @@ mod proxy;
 mod public_url;
 mod query;
 mod rate;
+mod read_ahead;
 mod refusals;
 pub mod relay;
 mod repl;

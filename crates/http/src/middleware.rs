@@ -74,7 +74,7 @@ pub(crate) async fn outermost(
     let facts = RequestFacts::read(&request, api.services.ids.as_ref());
     let span = request_span(&api, &request, &facts);
     let active = request.conn_data::<ActiveRequests>().cloned().unwrap_or_default();
-    active.set(true);
+    active.begin(&request);
     let requests = active.clone();
     async move {
         strip_trailing_slash(&mut request);
@@ -116,7 +116,7 @@ pub(crate) async fn outermost(
             Ok(Err(error)) => Err(facts.without_request(error, audited)),
             Err(_) => Err(facts.without_request(ApiError::internal("the handler panicked").into(), audited)),
         };
-        active.set(false);
+        active.end();
         response
     }
     .instrument(span)

@@ -23,6 +23,7 @@ use tokio::{
 use crate::{
     active_requests::ActiveRequests,
     error::Code,
+    read_ahead::ReadAhead,
     relay::{DeliveryReceipt, SendBacklog, Writes},
     transport::{NodePeer, Transport},
     waits::{Wait, Waits},
@@ -44,6 +45,7 @@ pub(crate) struct Connection {
     stream: Transport,
     ids: Arc<dyn IdSource>,
     refusal: Option<Refusal>,
+    ahead: ReadAhead,
     writes: Writes,
     receipt: DeliveryReceipt,
     active_requests: ActiveRequests,
@@ -88,6 +90,7 @@ impl Connection {
             head_started: true,
             seen_requests: 0,
             refusal: None,
+            ahead: ReadAhead::new(),
             writes: Writes::default(),
             receipt: DeliveryReceipt::of_connection(),
             active_requests: ActiveRequests::default(),
@@ -343,8 +346,8 @@ impl AsyncRead for Connection {
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        let read = Pin::new(&mut this.stream).poll_read(cx, buffer);
-        if this.must_make_room(read.is_ready(), cx) {
+        let read = this.ahead.poll_read(&mut this.stream, this.websocket.is_some(), &this.active_requests, cx, buffer);
+        if this.must_make_room(read.is_ready() || !this.ahead.is_empty(), cx) {
             // Reports the end of the stream, as if the client had disconnected.
             this.client_disconnected = true;
             return Poll::Ready(Ok(()));

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -81,6 +81,30 @@ fn a_client_that_stops_reading_is_disconnected_and_costs_no_memory() -> anyhow::
         until("nobody is connected", Duration::from_secs(2), alone).ok()
     })?;
     assert!(max < before + 24, "{before} MiB before, {max} MiB with 180 MB on the way");
+    Ok(())
+}
+
+#[test]
+fn requests_that_are_sent_ahead_cost_no_memory_before_their_turn() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    let before = resident(&server)?;
+    let requests = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", server.address()).repeat(2000);
+    let mut connections = Vec::new();
+    for _ in 0..60 {
+        let mut connection = TcpStream::connect(server.address())?;
+        connection.write_all(requests.as_bytes())?;
+        connections.push(connection);
+    }
+    let answers = "HTTP/1.1 200 OK";
+    let mut max = 0;
+    for mut connection in connections {
+        max = max.max(resident(&server)?);
+        connection.shutdown(Shutdown::Write)?;
+        let mut read = String::new();
+        connection.read_to_string(&mut read)?;
+        assert_eq!(read.matches(answers).count(), 2000, "each request is answered");
+    }
+    assert!(max < before + 64, "{before} MiB before, {max} MiB with 120,000 requests on the way");
     Ok(())
 }
 
