@@ -286,6 +286,9 @@ impl Running {
              | sed -E 's/.*\"session_id\": ?\"([^\"]+)\".*/\\1/')\n    \
              curl -sX POST {url}/browsers/$ID/computer/screenshot -H \"Authorization: Bearer $KEY\" -o screenshot.png\n"
         )?;
+        if self.is_encrypted {
+            writeln!(out, "  With a certificate of your own, curl needs `--cacert FILE` in both commands.\n")?;
+        }
         writeln!(
             out,
             "  Ctrl-C stops the server alone: browsers go on, and the next start finds them again.\n  \

@@ -14,8 +14,9 @@ mod variables;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use anyhow::{Context as _, bail};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 use secrecy::SecretString;
 
@@ -35,8 +36,10 @@ use crate::{config_file, documents};
 struct Arguments {
     #[command(subcommand)]
     command: Command,
-    /// The file with settings that are not given as flags or variables [default: /etc/casement/casement.toml as root,
-    /// else $XDG_CONFIG_HOME/casement/casement.toml, if it exists]
+    /// The configuration file
+    ///
+    /// It has the settings that are not given as flags or variables. Default: /etc/casement/casement.toml as root, else
+    /// $XDG_CONFIG_HOME/casement/casement.toml, if it exists.
     #[arg(long, global = true, value_name = "FILE", env = "CASEMENT_CONFIG")]
     config: Option<PathBuf>,
 }
@@ -60,11 +63,14 @@ impl CommandLine {
         let commands = commands(Some(&requested))?;
         let alone = commands.clone().get_matches_from(&words);
         let name = alone.subcommand_name().unwrap_or_default();
-        let needs_none = NEED_NO_CONFIGURATION.contains(&name) || (casement_cli::has(name) && name != keys::NAME);
+        let needs_none = !reads_configuration(name);
         if !needs_none || casement_cli::has(name) {
             variables::report_unknown(&commands, name == "serve")?;
         }
-        let named = alone.try_get_one::<PathBuf>("config").ok().flatten().cloned();
+        let named = alone.try_get_one::<PathBuf>(CONFIG).ok().flatten().cloned();
+        if needs_none && alone.value_source(CONFIG) == Some(ValueSource::CommandLine) {
+            bail!("`casement {name}` reads no configuration file: leave --config out");
+        }
         let matches = match if needs_none { None } else { config_file::find(named) } {
             Some(path) => config_file::apply(&path, commands)?.get_matches_from(&words),
             None => alone,
@@ -84,6 +90,9 @@ impl CommandLine {
     }
 }
 
+/// The option for the configuration file.
+const CONFIG: &str = "config";
+
 /// The commands that need no configuration; those of a sandbox do not run on the host.
 const NEED_NO_CONFIGURATION: [&str; 6] = ["agent", "inside", "network", "openapi", "completion", "man"];
 
@@ -92,10 +101,24 @@ const NEED_NO_CONFIGURATION: [&str; 6] = ["agent", "inside", "network", "openapi
 pub(crate) fn commands(only: Option<&str>) -> anyhow::Result<clap::Command> {
     let commands =
         casement_cli::add_to(Arguments::command().after_help(documents::HINT), only, casement_http::openapi())?;
+    let commands =
+        commands.mut_subcommands(|command| match reads_configuration(command.get_name()) || command.is_hide_set() {
+            true => command,
+            false => command.arg(unused_config()),
+        });
     Ok(match only {
         None | Some(keys::NAME) => commands.mut_subcommand(keys::NAME, keys::with_database),
         Some(_) => commands,
     })
+}
+
+fn reads_configuration(command: &str) -> bool {
+    command == keys::NAME || !(NEED_NO_CONFIGURATION.contains(&command) || casement_cli::has(command))
+}
+
+/// Returns the option for the configuration file as the commands have it that read none: their help does not name it.
+fn unused_config() -> Arg {
+    Arg::new(CONFIG).long(CONFIG).global(true).hide(true).value_parser(clap::value_parser!(PathBuf))
 }
 
 /// Returns the settings of a server that ends what another one has left: it listens nowhere else and starts no browsers.
@@ -361,4 +384,40 @@ pub(crate) enum SecretsCommand {
         #[arg(long, value_name = "KEY", env = "CASEMENT_MASTER_KEY", hide_env_values = true)]
         master_key: Option<SecretString>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls `check` with the words and the help of each command below `command`.
+    fn each_help(command: &mut clap::Command, words: &str, check: &mut dyn FnMut(&str, &str)) {
+        check(words, &command.render_long_help().to_string());
+        for below in command.get_subcommands_mut().filter(|below| below.get_name() != "help" && !below.is_hide_set()) {
+            let words = format!("{words} {}", below.get_name());
+            each_help(below, &words, check);
+        }
+    }
+
+    #[test]
+    fn every_help_fits_the_width_of_a_terminal() {
+        let mut commands = commands(None).expect("the document is whole");
+        commands.build();
+        let mut too_long = Vec::new();
+        each_help(&mut commands, "casement", &mut |words, help| {
+            let lines = help.lines().filter(|line| line.chars().count() > 100 && !line.starts_with("Usage:"));
+            too_long.extend(lines.map(|line| format!("{words}: {line}")));
+        });
+        assert_eq!(too_long, Vec::<String>::new());
+    }
+
+    #[test]
+    fn commands_that_read_no_configuration_do_not_offer_a_file_of_it() {
+        let mut commands = commands(None).expect("the document is whole");
+        commands.build();
+        each_help(&mut commands, "", &mut |words, help| {
+            let command = words.split_whitespace().next().unwrap_or("serve");
+            assert_eq!(help.contains("--config <FILE>"), reads_configuration(command), "casement{words}");
+        });
+    }
 }

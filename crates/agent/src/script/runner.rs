@@ -19,7 +19,7 @@ use crate::telemetry::{Phase, Telemetry};
 use casement_agent_protocol::ErrorCode;
 
 /// The timeout for a process to become ready.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(40);
 /// A process that is not ready after this time may be blocked by a page that hangs.
 const STUCK_PAGE_TIMEOUT: Duration = Duration::from_secs(3);
 

@@ -325,3 +325,12 @@ fn a_port_without_an_address_is_refused_with_both_choices() -> anyhow::Result<()
     ensure!(refused.contains("127.0.0.1:18099") && refused.contains("0.0.0.0:18099"), "{refused}");
     Ok(())
 }
+
+#[test]
+fn a_command_that_drives_a_server_refuses_a_configuration_file() -> anyhow::Result<()> {
+    for words in [["sessions", "list", "--config", "/tmp/x"], ["--config", "/tmp/x", "sessions", "list"]] {
+        let refused = User::new()?.run(&words)?.refused()?;
+        ensure!(refused.contains("`casement sessions` reads no configuration file"), "{refused}");
+    }
+    Ok(())
+}

@@ -1,6 +1,7 @@
 //! Tests of the files of sessions: every call of the public client, uploads, downloads and watches.
 
 use std::io::{Read as _, Write as _};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -284,15 +285,22 @@ fn a_watch_that_lost_changes_ends_with_the_reason() -> anyhow::Result<()> {
     let watch = server.post(&path, &json!({ "path": "/tmp/busy" }))?.expect(201)?.json()?;
     let events = format!("watch/{}/events", watch["watch_id"].as_str().context("no watch")?);
     let mut stream = files.request("GET", &events).start(server.address())?;
-    // The response has begun; the test does not read more of it yet.
     let mut begin = [0; 12];
     stream.read_exact(&mut begin)?;
     assert_eq!(&begin, b"HTTP/1.1 200");
     files.run(
-        "cd /tmp/busy && python3 -c 'import os\nfor n in range(100000):\n  f = \"x\" * 200 + str(n); open(f, \"w\").close(); os.remove(f)'",
+        "cd /tmp/busy && (python3 -c 'import os\nfor n in range(100000):\n  f = \"x\" * 200 + str(n); open(f, \"w\").close(); os.remove(f)'
+        touch /tmp/done) > /dev/null 2>&1 &",
     )?;
     let (mut text, mut buffer) = (Vec::new(), vec![0; 1 << 20]);
     stream.set_read_timeout(Some(TEST_TIMEOUT))?;
+    // A client that reads nothing is disconnected; this one reads far less than happens.
+    let mut reads = 0;
+    while reads % 20 != 0 || files.run("test -e /tmp/done").is_err() {
+        ensure!(stream.read(&mut buffer[..16 << 10])? > 0, "it broke off");
+        reads += 1;
+        thread::sleep(Duration::from_millis(50));
+    }
     while !text.ends_with(b"\r\n0\r\n\r\n") {
         let read = stream.read(&mut buffer)?;
         ensure!(read > 0, "it broke off");

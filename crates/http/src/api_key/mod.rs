@@ -35,7 +35,7 @@ pub(crate) fn operations(api: &mut Operations) {
         .no_content("Revoked")
         .refuses([("409", "The key is the credential of this request")]);
     api.post("/org/api_keys/{id}/rotate", "rotate_api_key", handlers::rotate_api_key)
-        .summary("Creates a key that opens the same. The old key stays valid for a while.")
+        .summary("Creates a key with the same name and rights. The old key stays valid for a while.")
         .description(
             "The key of the request must allow at least as much as the key that is replaced, and expire no earlier than the \
              new one. It must also allow `api_keys:update` on the key that is replaced, because that key ends.",
