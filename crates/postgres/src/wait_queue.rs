@@ -75,7 +75,12 @@ impl PgWaitQueue {
             Ok(Some(row)) => Ok(ImmediateLease::Leased(Box::new(row.value()?))),
             Ok(None) if pool_exists(connection, pool).await? => Ok(ImmediateLease::Busy),
             Ok(None) => Ok(ImmediateLease::PoolGone),
-            Err(error) if error.violated() == Some(session::NAME_KEY) => Ok(ImmediateLease::NameTaken),
+            Err(error) if error.violated() == Some(session::NAME_KEY) => {
+                // PostgreSQL reports the error before it unlocks the browser, and answers the next statement afterwards. A
+                // grant in between would skip the browser.
+                pool_exists(connection, pool).await?;
+                Ok(ImmediateLease::NameTaken)
+            }
             Err(error) => Err(error),
         };
         let taken = self.database.lease("wait_queue.take_now", work).await;
