@@ -5,9 +5,10 @@ use std::io::BufReader;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::jobs::Job;
+use super::processors::Times;
 use super::results::{self, Output, Results};
 use crate::step;
 
@@ -16,6 +17,11 @@ use crate::step;
 const LANES: usize = 2;
 /// The variable with the number of tests at a time, which also the test programs read.
 const THREADS: &str = "RUST_TEST_THREADS";
+
+/// The share of the processors, in percent, above which other programs make the machine busy, and the time for which they are
+/// watched.
+const BUSY_PERCENT: u64 = 75;
+const SAMPLE: Duration = Duration::from_secs(2);
 
 /// The name and the value of a variable.
 pub(super) type Variable = (&'static str, OsString);
@@ -45,7 +51,20 @@ pub(super) fn run(jobs: &[Job], setting: &Setting) -> Vec<Results> {
 fn shares(jobs: usize) -> Vec<usize> {
     let chosen = std::env::var(THREADS).ok().and_then(|threads| threads.parse().ok());
     let cores = available_parallelism().map_or(2, usize::from);
+    let chosen = chosen.or_else(|| is_busy().then_some(cores.min(2)));
     shares_of(jobs, cores, chosen)
+}
+
+/// Returns whether other programs keep the processors busy. Then fewer tests run at a time: a browser gets less of a busy
+/// processor than other programs, so that several would not start within their timeout.
+fn is_busy() -> bool {
+    let Some(before) = Times::now() else { return false };
+    thread::sleep(SAMPLE);
+    let busy = Times::now().map_or(0, |after| after.busy_percent_since(before));
+    if busy >= BUSY_PERCENT {
+        results::print(&format!("other programs use {busy} % of the processors: fewer tests run at a time\n"));
+    }
+    busy >= BUSY_PERCENT
 }
 
 /// Tests wait for a third of their time, so one lane runs one test more than there are cores, at least two. Most tests
