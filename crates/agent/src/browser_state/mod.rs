@@ -20,7 +20,7 @@ use hyper::body::Incoming;
 use parking_lot::Mutex as SyncMutex;
 use serde_json::Value;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use self::origins::normalized;
 use self::pages::{Document, Page, Pages};
@@ -40,6 +40,8 @@ const WORK_TIMEOUT: Duration = Duration::from_secs(170);
 const MAX_VISITS: usize = 4;
 /// The timeout for a written storage to reach the browser, and the interval of the checks.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum time for which a storage that a page has written may be on the way when it is read.
+const UNDERWAY_TIMEOUT: Duration = Duration::from_secs(2);
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The state of the session's browser.
@@ -126,7 +128,8 @@ async fn read_state(pages: &Pages, request: &ReadState) -> Result<StateReading, 
     reading.origins_left_out = u32::try_from(beyond).unwrap_or(u32::MAX);
     all.sort_unstable();
 
-    let visitor = Visitor { pages, idle: SyncMutex::default() };
+    let present = origins::present(pages).await?;
+    let visitor = Visitor { pages, present: &present, idle: SyncMutex::default() };
     let reads = stream::iter(all).map(|origin| visitor.read(origin)).buffered(MAX_VISITS);
     let mut reads = std::pin::pin!(reads);
     while let Some((origin, items)) = reads.next().await {
@@ -151,7 +154,7 @@ async fn read_state(pages: &Pages, request: &ReadState) -> Result<StateReading, 
 
 async fn write_state(pages: &Pages, state: BrowserState) -> Result<StateWritten, Refusal> {
     let cookies_refused = cookies::replace(&pages.cdp, &state.cookies).await?;
-    let visitor = Visitor { pages, idle: SyncMutex::default() };
+    let visitor = Visitor { pages, present: &[], idle: SyncMutex::default() };
     let mut seen = HashSet::new();
     let origins = state.origins.into_iter().map(|storage| {
         let origin = normalized(&storage.origin).filter(|origin| seen.insert(origin.clone()));
@@ -176,14 +179,38 @@ fn json_bytes(value: &impl serde::Serialize) -> usize {
 /// Visits origins in hidden pages, which are used again.
 struct Visitor<'a> {
     pages: &'a Pages,
+    /// The documents of the session's own pages, with their origins.
+    present: &'a [(String, Document<'a>)],
     idle: SyncMutex<Vec<Page>>,
 }
 
 impl Visitor<'_> {
     /// Returns the storage of an origin; `None` if it cannot be read.
     async fn read(&self, origin: String) -> (String, Result<Option<Items>, CdpError>) {
-        let items = self.visit(&origin, async |document| storage::read(document, &origin).await).await;
+        let read = async |document: &Document<'_>| {
+            self.wait_until_seen(document, &origin).await?;
+            storage::read(document, &origin).await
+        };
+        let items = self.visit(&origin, read).await;
         (origin, items.map(Option::flatten))
+    }
+
+    /// Waits until `document` sees what the session's own pages of its origin have stored. What a page has just written is
+    /// on the way from its process for a moment.
+    async fn wait_until_seen(&self, document: &Document<'_>, origin: &str) -> Result<(), CdpError> {
+        let deadline = Instant::now() + UNDERWAY_TIMEOUT;
+        for (_, own) in self.present.iter().filter(|(of, _)| of == origin) {
+            loop {
+                // A page that is gone or blocked has nothing to wait for, and one that writes all the time is never done.
+                match timeout_at(deadline, storage::fingerprint(own, origin)).await {
+                    Ok(Ok(stored)) if stored.is_string() && storage::fingerprint(document, origin).await? != stored => {
+                    }
+                    _ => break,
+                }
+                tokio::time::sleep(CHECK_INTERVAL).await;
+            }
+        }
+        Ok(())
     }
 
     /// Replaces the storage of an origin. Returns false if it is not written.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::pages::Pages;
+use super::pages::{Document, Pages};
 use crate::cdp::{Cdp, CdpError, text};
 use casement_agent_protocol::browser_state::Cookie;
 
@@ -98,10 +98,8 @@ async fn read_list(cdp: &Cdp, session: &str) -> Result<Vec<String>, CdpError> {
 /// Returns the origins that are likely to store something: those in the histories of the open pages, and the hosts of
 /// the cookies.
 pub(super) async fn likely(cdp: &Cdp, cookies: &[Cookie]) -> Result<Vec<String>, CdpError> {
-    let reply = cdp.call(None, "Target.getTargets", json!({}), CALL_TIMEOUT).await?;
-    let targets = reply["targetInfos"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let open = targets.iter().filter(|info| info["type"] == "page").take(MAX_PAGES);
-    let histories = join_all(open.map(|info| history(cdp, info))).await;
+    let open = open_pages(cdp).await?;
+    let histories = join_all(open.iter().map(|info| history(cdp, info))).await;
     let hosts = cookies.iter().filter_map(|cookie| {
         let host = cookie.domain.strip_prefix('.').unwrap_or(&cookie.domain);
         normalized(&format!("https://{host}"))
@@ -109,6 +107,26 @@ pub(super) async fn likely(cdp: &Cdp, cookies: &[Cookie]) -> Result<Vec<String>,
     let mut seen = HashSet::new();
     let hosts = hosts.filter(|origin| seen.insert(origin.clone())).take(MAX_HOSTS);
     Ok(histories.into_iter().flatten().chain(hosts).collect())
+}
+
+/// Returns the documents of the open pages, each with its origin, which the page may have left meanwhile.
+pub(super) async fn present(pages: &Pages) -> Result<Vec<(String, Document<'_>)>, CdpError> {
+    let open = open_pages(&pages.cdp).await?;
+    let documents = open.iter().map(async |info| {
+        let origin = of_url(text(&info["url"]))?;
+        let document = pages.present(text(&info["targetId"])).await;
+        document.ok().map(|document| (origin, document))
+    });
+    Ok(join_all(documents).await.into_iter().flatten().collect())
+}
+
+async fn open_pages(cdp: &Cdp) -> Result<Vec<Value>, CdpError> {
+    let mut reply = cdp.call(None, "Target.getTargets", json!({}), CALL_TIMEOUT).await?;
+    let targets = match reply["targetInfos"].take() {
+        Value::Array(targets) => targets,
+        _ => Vec::new(),
+    };
+    Ok(targets.into_iter().filter(|info| info["type"] == "page").take(MAX_PAGES).collect())
 }
 
 /// Returns the origins of the documents that a page has shown. A page that does not answer has its current one.

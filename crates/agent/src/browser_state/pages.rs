@@ -1,6 +1,7 @@
 //! Pages that show an empty document of any origin, without a request to it: the browser asks for the document, and the
 //! agent answers in place of the site.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,8 +15,10 @@ use crate::cdp::{Cdp, CdpError, Endpoint, Notice, text};
 use crate::own_page;
 
 /// The timeout of a call, and of a script.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(20);
+/// The timeout of a page that others have opened, and that may be blocked.
+const PRESENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The world of the scripts, which extensions and other clients cannot change.
 const WORLD: &str = "casement-storage";
 /// The document, in base64: `<!doctype html><link rel=icon href=data:,>`. It names an icon, so that none is requested.
@@ -28,11 +31,11 @@ pub(super) struct Page {
     pub(super) session: String,
 }
 
-/// An empty document of an origin.
+/// A document of an origin, with a world for the agent's scripts.
 #[derive(Debug)]
 pub(super) struct Document<'a> {
     pages: &'a Pages,
-    page: &'a Page,
+    session: Cow<'a, str>,
     context: Value,
 }
 
@@ -113,9 +116,23 @@ impl Pages {
         if let Some(error) = shown["errorText"].as_str().filter(|error| !error.is_empty()) {
             return Err(CdpError::Refused { method: "Page.navigate", message: error.to_owned() });
         }
-        let world = json!({ "frameId": shown["frameId"], "worldName": WORLD });
-        let mut world = self.cdp.call(session, "Page.createIsolatedWorld", world, CALL_TIMEOUT).await?;
-        Ok(Document { pages: self, page, context: world["executionContextId"].take() })
+        self.document((&*page.session).into(), &shown["frameId"]).await
+    }
+
+    /// Returns the present document of a page that others have opened.
+    ///
+    /// # Errors
+    /// If the page does not answer.
+    pub(super) async fn present(&self, target: &str) -> Result<Document<'_>, CdpError> {
+        let session = self.cdp.attach(target, PRESENT_TIMEOUT).await?;
+        let tree = self.cdp.call(Some(&session), "Page.getFrameTree", json!({}), PRESENT_TIMEOUT).await?;
+        self.document(session.into(), &tree["frameTree"]["frame"]["id"]).await
+    }
+
+    async fn document<'a>(&'a self, session: Cow<'a, str>, frame: &Value) -> Result<Document<'a>, CdpError> {
+        let world = json!({ "frameId": frame, "worldName": WORLD });
+        let mut world = self.cdp.call(Some(&session), "Page.createIsolatedWorld", world, CALL_TIMEOUT).await?;
+        Ok(Document { pages: self, session, context: world["executionContextId"].take() })
     }
 }
 
@@ -123,7 +140,7 @@ impl Document<'_> {
     /// Runs a script and returns its value.
     pub(super) async fn run(&self, script: &str) -> Result<Value, CdpError> {
         let script = json!({ "expression": script, "contextId": self.context, "returnByValue": true });
-        let session = Some(self.page.session.as_str());
+        let session = Some(&*self.session);
         let mut reply = self.pages.cdp.call(session, "Runtime.evaluate", script, SCRIPT_TIMEOUT).await?;
         if reply["exceptionDetails"].is_object() {
             // The text of the exception may contain what is stored.

@@ -198,6 +198,23 @@ async fn a_state_beyond_the_limits_is_refused_or_read_in_part() {
 }
 
 #[tokio::test]
+async fn what_pages_have_just_stored_is_read_and_a_blocked_page_does_not_prevent_it() {
+    let (sandbox, _, client) = Sandbox::with_browser(&config(true), "just stored").await;
+    let (mut cdp, session) = page(&sandbox, &client, "http://localhost/kept").await;
+    let other = cdp.page("http://localhost/empty", false).await;
+    for round in 0..10 {
+        let store = format!("localStorage.round = '{round} ' + 'x'.repeat(1e6)");
+        cdp.evaluate(if round % 2 == 0 { &session } else { &other }, &store).await;
+        let state = read(&client, &[]).await.state;
+        let stored = serde_json::to_string(&state).unwrap();
+        assert!(stored.contains(&format!("\"{round} xxx")), "round {round}: {stored:.300}");
+    }
+    cdp.evaluate(&session, "localStorage.round = 'last', setTimeout(() => { for (;;); })").await;
+    let stored = serde_json::to_string(&read(&client, &[]).await.state).unwrap();
+    assert!(stored.contains("\"last\""), "{stored:.300}");
+}
+
+#[tokio::test]
 async fn a_browser_without_a_list_is_read_where_it_has_been() {
     let (sandbox, status, client) = Sandbox::with_browser(&config(true), "without a list").await;
     let mut cdp = Cdp::dial(&sandbox, &status).await;
