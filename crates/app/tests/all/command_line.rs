@@ -174,6 +174,8 @@ fn people_find_commands_and_resources_by_the_words_they_use() -> anyhow::Result<
     ensure!(session["tags"]["a"] == "b" && session["viewport"]["width"] == 1280, "{session}");
     let listed = user.run(&["sessions", "ls"])?.ok()?;
     ensure!(listed.lines().any(|line| line.starts_with("by words ") && line.contains(" active ")), "{listed}");
+    let titles: Vec<&str> = listed.lines().next().unwrap_or_default().split_whitespace().collect();
+    assert_eq!(titles, ["NAME", "ID", "STATUS", "AGE", "USED", "ENGINE", "POOL", "PROFILE", "TAGS"]);
     user.run(&["session", "rm", "by words"])?.ok()?;
     let ended = user.run(&["sessions", "list", "--status", "deleted"])?.ok()?;
     ensure!(ended.lines().any(|line| line.starts_with("by words ") && line.contains(" deleted ")), "{ended}");

@@ -171,6 +171,8 @@ fn every_kind_of_call_works_over_https_of_the_server_itself() -> anyhow::Result<
     let certificate = Certificate::new()?;
     let server = Server::start(Options { flags: https_flags(&certificate), ..Options::default() })?;
     let url = format!("https://{}", server.address());
+    let started = server.output_lines().join("\n");
+    ensure!(started.contains(&url) && started.contains("curl needs `--cacert FILE`"), "{started}");
     check_all(&server, &Curl { url: &url, key: server.key(), certificate: &certificate })?;
     check_command_line(&url, server.key(), &certificate)
 }

@@ -88,6 +88,9 @@ pub(crate) struct SessionBody {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tags: BTreeMap<String, String>,
     usage: Usage,
+    /// The time of the last use, from which the idle timeout counts, to a few seconds.
+    #[schema(value_type = String, format = DateTime)]
+    last_active_at: Moment,
     /// The telemetry that is captured, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     telemetry: Option<Captured>,
@@ -353,6 +356,7 @@ impl SessionBody {
             tags: session.tags.as_map().clone(),
             telemetry: session.telemetry.map(Captured::from),
             usage: Usage { uptime_ms: i64::try_from(uptime).unwrap_or(i64::MAX) },
+            last_active_at: Moment(session.last_active_at),
             deleted_at: session.ended_at.map(Moment),
             end_reason: end.map(|reason| reason.as_str()),
             end_message: end.map(|reason| reason.explanation()),

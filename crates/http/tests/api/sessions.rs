@@ -56,7 +56,7 @@ async fn a_session_is_created_with_its_whole_record() {
          \"engine\":\"local\",\"headless\":false,\"stealth\":false,\"memory\":\"2GiB\",\"region\":\"us-east\",\
          \"location\":{\"locale\":\"en-US\",\"locale_source\":\"default\",\"timezone\":\"UTC\",\"timezone_source\":\"default\"},\"gpu\":false,\"kiosk_mode\":false,\"name\":\"first\",\"timeout_seconds\":60,\
          \"viewport\":{\"width\":1920,\"height\":1080,\"refresh_rate\":25},\"proxy\":{\"mode\":\"direct\"},\"start_url\":\"https://x.test/\",\
-         \"tags\":{\"a\":\"b\"},\"usage\":{\"uptime_ms\":0}}"
+         \"tags\":{\"a\":\"b\"},\"usage\":{\"uptime_ms\":0},\"last_active_at\":\"2026-12-01T12:00:00.000000Z\"}"
     );
 }
 
