@@ -1,13 +1,16 @@
 //! The windows of a display: their states and places, dialogs for files, and which of them has the keyboard.
 
+use std::time::Duration;
+
 use casement_agent_protocol::client::AgentClient;
 use casement_agent_protocol::computer::{Action, Button, ClickKind, Perform, Point};
 use casement_agent_protocol::extension::RestartRequest;
 use casement_agent_protocol::{AgentConfig, State, Viewport};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::cdp::{Cdp, EMPTY};
-use crate::computer::{CTRL, LONG};
+use crate::computer::{CTRL, LONG, RETURN};
 use crate::sandbox::{Sandbox, config};
 
 /// The size of the page in a window that fills the display.
@@ -68,6 +71,20 @@ impl Desk {
         self.evaluate("document.body.innerHTML = '<input id=field>'; field.focus(); 1").await;
     }
 
+    /// Replaces the page's body by an input for files, and chooses a file in its dialog.
+    async fn choose(&mut self, path: &str) {
+        self.control("<input type=file id=one").await;
+        self.click(40, 87 + 20).await;
+        self.until("document.hasFocus()", json!(false)).await;
+        self.write(&format!("{path}\n")).await;
+    }
+
+    /// Replaces the page's body by a control in its upper left corner.
+    async fn control(&mut self, tag: &str) {
+        let placed = format!("{tag} style=position:fixed;left:0;top:0;width:300px;height:60px>");
+        self.evaluate(&format!("document.body.innerHTML = '{placed}'; 1")).await;
+    }
+
     /// Types into the field whose window or page has the keyboard.
     async fn typed(&mut self, text: &str, field: &str) {
         self.write(text).await;
@@ -89,6 +106,8 @@ async fn states_of_windows_pop_ups_dialogs_and_the_keyboard_are_those_of_a_deskt
     new_tabs_and_windows_have_the_keyboard_in_their_pages(&mut desk).await;
     a_click_brings_the_window_below_to_the_front(&mut desk).await;
     dialogs_for_files_fit_and_enter_accepts(&mut desk).await;
+    a_colour_is_picked_from_what_is_drawn(&mut desk).await;
+    enter_prints_a_page_into_a_file(&mut desk).await;
     after_a_restart_the_keyboard_is_in_the_page(desk).await;
 }
 
@@ -179,11 +198,7 @@ async fn a_click_brings_the_window_below_to_the_front(desk: &mut Desk) {
 }
 
 async fn dialogs_for_files_fit_and_enter_accepts(desk: &mut Desk) {
-    desk.evaluate("document.body.innerHTML = '<input type=file id=one>'; 1").await;
-    desk.evaluate("one.style = 'position:fixed;left:0;top:0;width:300px;height:60px'; 1").await;
-    desk.click(40, 87 + 20).await;
-    desk.until("document.hasFocus()", json!(false)).await;
-    desk.write("/etc/hostname\n").await;
+    desk.choose("/etc/hostname").await;
     desk.until("one.files.length && one.files[0].name", json!("hostname")).await;
     desk.until("document.hasFocus()", json!(true)).await;
 
@@ -202,6 +217,44 @@ async fn dialogs_for_files_fit_and_enter_accepts(desk: &mut Desk) {
         desk.until("saved", json!(format!("{content}saved.txt"))).await;
         desk.until("document.hasFocus()", json!(true)).await;
     }
+}
+
+async fn a_colour_is_picked_from_what_is_drawn(desk: &mut Desk) {
+    desk.control("<input type=color id=paint").await;
+    for _ in 0..50 {
+        if desk.evaluate("paint.matches(':open')").await == false {
+            desk.click(40, 87 + 20).await;
+        }
+        sleep(Duration::from_millis(300)).await;
+        // The pure colour is in this corner of the list.
+        desk.click(232, 150).await;
+        if desk.evaluate("paint.value").await != "#000000" {
+            break;
+        }
+    }
+    desk.until("paint.value", json!("#ff0000")).await;
+    desk.press(&[RETURN]).await;
+    desk.until("paint.matches(':open') || !document.hasFocus()", json!(false)).await;
+}
+
+async fn enter_prints_a_page_into_a_file(desk: &mut Desk) {
+    desk.evaluate("document.title = 'printed'; document.body.innerHTML = '<p>text'; 1").await;
+    let pages = desk.cdp.pages().await.len();
+    desk.open("setTimeout(() => print(), 0); 1").await;
+    let mut is_shown = false;
+    for _ in 0..200 {
+        let now = desk.cdp.pages().await.len();
+        if is_shown && now == pages {
+            break;
+        }
+        is_shown |= now > pages;
+        // It is first pressed in the preview, when that is ready, and then in the dialog for the name.
+        desk.press(&[RETURN]).await;
+        sleep(Duration::from_millis(300)).await;
+    }
+    desk.until("document.hasFocus()", json!(true)).await;
+    desk.choose("/home/casement/downloads/printed.pdf").await;
+    desk.until("one.files.length && one.files[0].slice(0, 5).text()", json!("%PDF-")).await;
 }
 
 async fn after_a_restart_the_keyboard_is_in_the_page(mut desk: Desk) {
