@@ -31,6 +31,7 @@ mod all {
     mod credential_providers;
     mod credentials;
     mod database_outages;
+    mod deletions;
     mod docs_guides;
     mod events;
     mod examples;

@@ -35,6 +35,14 @@ def until(what, look, seconds=120):
     raise AssertionError(f"not in time: {what}")
 
 
+def stream_of_a_stopped_watch():
+    """Yields what still comes of a watch that is stopped while its stream is read."""
+    watch = fs.watch.start(id, path="/home/casement").watch_id
+    with fs.watch.events(watch, id=id) as stream:
+        threading.Timer(1, lambda: fs.watch.stop(watch, id=id)).start()
+        yield from stream
+
+
 session = client.browsers.create(headless=headless, start_url=pages + "/downloads", timeout_seconds=300)
 id, fs = session.session_id, client.browsers.fs
 try:
@@ -42,6 +50,10 @@ try:
     top = "/tmp/work"
     fs.create_directory(id, path=top + "/a/b", mode="750")
     fs.create_directory(id, path=top + "/a/b")
+    fs.create_directory(id, path=top + "/a/c")
+    fs.write_file(id, b"", path=top + "/a/d")
+    fs.upload(id, files=[{"dest_path": top + "/a/e", "file": b""}])
+    saw["modes"] = {entry.name: entry.mode for entry in fs.list_files(id, path=top + "/a")}
     odd = "ünï \n\u202e\U0001f600 \"'\\;.txt"
     fs.write_file(id, b"content \x00\xff", path=f"{top}/{odd}", mode="640")
     assert fs.read_file(id, path=f"{top}/{odd}").read() == b"content \x00\xff"
@@ -59,7 +71,9 @@ try:
     fs.move(id, src_path=top + "/a", dest_path="/home/casement/a")
     assert fs.read_file(id, path="/home/casement/a/moved").read() == b"second"
     fs.delete_file(id, path="/home/casement/a/moved")
+    saw["before"] = sorted(entry.name for entry in fs.list_files(id, path="/home/casement/a"))
     fs.delete_directory(id, path="/home/casement/a")
+    saw["deleted"] = [refused(lambda: fs.list_files(id, path="/home/casement/a")), [e.name for e in fs.list_files(id, path="/home/casement") if e.name == "a"]]
 
     # Uploads: bytes, a file, a path.
     with open("local", "wb") as file:
@@ -80,7 +94,10 @@ try:
         assert opened.testzip() is None
         saw["archive"] = sorted(name for name in opened.namelist() if name != odd)
         assert odd in opened.namelist() and stat.S_IMODE(opened.getinfo(odd).external_attr >> 16) == 0o640
+    fs.create_directory(id, path=top + "/back/again/up")
+    fs.write_file(id, b"is replaced", path=top + "/back/again/up/1")
     fs.upload_zip(id, dest_path=top + "/back/again", zip_file=content)
+    assert fs.read_file(id, path=top + "/back/again/up/1").read() == b"one"
     names = lambda path: [entry.name for entry in fs.list_files(id, path=path)]
     assert names(top + "/back/again") == [odd, "up"] or set(names(top + "/back/again")) == {odd, "up"}
     assert fs.read_file(id, path=top + "/back/again/up/random").read() == fs.read_file(id, path=top + "/up/random").read()
@@ -101,6 +118,7 @@ try:
                 break
     saw["events"] = events
     fs.watch.stop(watch, id=id)
+    saw["the stream of a stopped watch"] = [event.type for event in stream_of_a_stopped_watch()]
     saw["stopped"] = refused(lambda: fs.watch.stop(watch, id=id))
     watches = [fs.watch.start(id, path=top).watch_id for _ in range(16)]
     saw["watches"] = refused(lambda: fs.watch.start(id, path=top))
@@ -147,6 +165,8 @@ try:
         "foreign owner": refused(lambda: fs.set_file_permissions(id, path=f"{top}/{odd}", mode="644", owner="0")),
         "foreign name": refused(lambda: fs.set_file_permissions(id, path=f"{top}/{odd}", mode="644", owner="nobody")),
         "unknown owner": refused(lambda: fs.set_file_permissions(id, path=f"{top}/{odd}", mode="644", owner="who")),
+        "foreign group": refused(lambda: fs.set_file_permissions(id, path=f"{top}/{odd}", mode="644", group="0")),
+        "unknown group": refused(lambda: fs.set_file_permissions(id, path=f"{top}/{odd}", mode="644", group="who")),
         "the root": refused(lambda: fs.delete_directory(id, path="/tmp/..")),
         "a mount": refused(lambda: fs.delete_directory(id, path="/home/casement")),
         "taken": refused(lambda: fs.move(id, src_path=top + "/up/1", dest_path=top + "/up/3")),
