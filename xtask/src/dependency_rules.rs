@@ -22,19 +22,20 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
     },
     DependencyRule {
         from: "casement-postgres",
-        to: &["casement-domain"],
+        to: &["casement-dial", "casement-domain"],
         advice: "add a port in casement-domain instead",
     },
     DependencyRule {
         from: "casement-telemetry",
-        to: &["casement-domain"],
+        to: &["casement-dial", "casement-domain"],
         advice: "add a port in casement-domain instead",
     },
     DependencyRule {
         from: "casement-http",
-        to: &["casement-domain", "casement-no-schema"],
+        to: &["casement-dial", "casement-domain", "casement-no-schema"],
         advice: "add a port in casement-domain instead",
     },
+    DependencyRule { from: "casement-dial", to: &[], advice: "it opens connections, and knows nobody who needs one" },
     DependencyRule { from: "casement-no-schema", to: &[], advice: "it derives nothing, and needs nothing for that" },
     DependencyRule {
         from: "casement-memory",
@@ -48,7 +49,7 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
     },
     DependencyRule {
         from: "casement-egress",
-        to: &[],
+        to: &["casement-dial"],
         advice: "it carries traffic and knows nothing of sessions: let the program pass values",
     },
     DependencyRule {
@@ -68,7 +69,7 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
     },
     DependencyRule {
         from: "casement-blobs",
-        to: &["casement-archive", "casement-domain"],
+        to: &["casement-archive", "casement-dial", "casement-domain"],
         advice: "add a port in casement-domain instead",
     },
     DependencyRule {
@@ -93,7 +94,7 @@ const DEPENDENCY_RULES: &[DependencyRule] = &[
     },
     DependencyRule {
         from: "casement-webdriver",
-        to: &["casement-domain"],
+        to: &["casement-dial", "casement-domain"],
         advice: "it drives any WebDriver server and knows no sandbox: let the program pass a connector or a listener",
     },
     DependencyRule {

@@ -96,6 +96,7 @@ const PLAIN: &[&str] = &[
     "casement-agent-protocol",
     "casement-archive",
     "casement-cli",
+    "casement-dial",
     "casement-domain",
     "casement-http",
     "casement-memory",

@@ -282,6 +282,8 @@ pub enum ErrorCode {
     BrowserHung,
     /// The browser is not ready, or has ended.
     NotReady,
+    /// The server of the remote browser cannot be reached. Nothing was done, and the browser may live.
+    RemoteAway,
     /// A region or size is out of range.
     OutOfRange,
     /// The request is invalid.
@@ -332,7 +334,7 @@ impl ErrorCode {
     #[must_use]
     pub const fn status(self) -> StatusCode {
         match self {
-            Self::BrowserHung | Self::NotReady => StatusCode::SERVICE_UNAVAILABLE,
+            Self::BrowserHung | Self::NotReady | Self::RemoteAway => StatusCode::SERVICE_UNAVAILABLE,
             Self::OutOfRange
             | Self::BadRequest
             | Self::UnsupportedVersion

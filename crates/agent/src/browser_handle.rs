@@ -74,14 +74,22 @@ impl BrowserHandle {
     /// Returns the browser if it is ready and its process is not stopped.
     ///
     /// # Errors
-    /// [`ErrorCode::NotReady`], or [`ErrorCode::BrowserHung`] if its process is stopped.
+    /// [`ErrorCode::NotReady`]; [`ErrorCode::RemoteAway`] if the server of a remote browser cannot be reached;
+    /// [`ErrorCode::BrowserHung`] if its process is stopped.
     pub(crate) fn usable(&self) -> Result<Arc<RunningBrowser>, Refusal> {
-        let running = self.ready().ok_or_else(|| Refusal::new(ErrorCode::NotReady, "the browser is not ready"))?;
+        let running = self.ready().ok_or_else(|| self.unready())?;
         if running.pid.is_some_and(is_stopped) {
             let message = "the browser's process is suspended and cannot answer";
             return Err(Refusal::new(ErrorCode::BrowserHung, message));
         }
         Ok(running)
+    }
+
+    fn unready(&self) -> Refusal {
+        if self.is_remote() && self.status.state() == State::Starting {
+            return Refusal::new(ErrorCode::RemoteAway, "the server of the remote browser cannot be reached");
+        }
+        Refusal::new(ErrorCode::NotReady, "the browser is not ready")
     }
 
     /// Returns the browser that was started last, unless it is being replaced.

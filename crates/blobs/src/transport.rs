@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use casement_dial::HttpConnector as TcpConnector;
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector as TcpConnector;
 use hyper_util::rt::TokioExecutor;
 use object_store::ClientOptions;
 use object_store::client::{
@@ -106,10 +106,7 @@ impl Connector {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let config = config.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth();
-        let mut tcp = TcpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        tcp.set_nodelay(true);
+        let tcp = TcpConnector::new(CONNECT_TIMEOUT);
         let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1();
         let client = Client::builder(TokioExecutor::new()).build(connector.wrap_connector(tcp));
         Ok(Self { client })

@@ -100,6 +100,7 @@ pub(crate) fn call(id: BrowserId, condition: Condition, error: &ClientError) -> 
             let fault = match body.code {
                 ErrorCode::BrowserHung => EngineFault::BrowserHung,
                 ErrorCode::NotReady => EngineFault::BrowserCrashed,
+                ErrorCode::RemoteAway => EngineFault::RemoteError,
                 ErrorCode::OutOfRange => EngineFault::DisplayError,
                 _ => EngineFault::AgentError,
             };

@@ -23,6 +23,7 @@ pub mod computer;
 pub mod credential;
 pub mod credential_provider;
 pub mod curl;
+pub mod deleted_resource;
 pub mod deployment;
 pub mod engine;
 pub mod error;

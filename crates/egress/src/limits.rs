@@ -40,7 +40,7 @@ impl Default for Limits {
             head_bytes: 64 * 1024,
             head_timeout: Duration::from_secs(60),
             lookup_timeout: Duration::from_secs(10),
-            attempt_delay: Duration::from_millis(250),
+            attempt_delay: casement_dial::ATTEMPT_DELAY,
             connect_timeout: Duration::from_secs(20),
             proxy_timeout: Duration::from_secs(20),
             idle_timeout: Duration::from_secs(15 * 60),

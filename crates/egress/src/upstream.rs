@@ -7,12 +7,12 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use casement_dial::{connect_first, interleaved};
 use thiserror::Error;
 use tokio::{
     net::{TcpSocket, TcpStream},
     sync::Semaphore,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use url::Host;
 
@@ -163,7 +163,10 @@ impl Upstream {
     /// Connects to the first of `candidates` that answers, see [`connect_first`].
     pub(crate) async fn dial(&self, candidates: &[SocketAddr]) -> Result<(TcpStream, SocketAddr), ConnectError> {
         let connecting = connect_first(interleaved(candidates), self.limits.attempt_delay, connect);
-        timeout(self.limits.connect_timeout, connecting).await.ok().flatten().ok_or(ConnectError::Unreachable)
+        match timeout(self.limits.connect_timeout, connecting).await {
+            Ok(Ok(connected)) => Ok(connected),
+            Ok(Err(_)) | Err(_) => Err(ConnectError::Unreachable),
+        }
     }
 
     /// Returns the path of a request for `target`.
@@ -279,48 +282,6 @@ fn address_of(target: &Target) -> Option<SocketAddr> {
         Host::Domain(_) => return None,
     };
     Some(SocketAddr::new(ip, target.port))
-}
-
-/// Returns the addresses with their families in turn, beginning with that of the first one (RFC 8305 §4).
-fn interleaved(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
-    let is_first_family =
-        |address: &&SocketAddr| addresses.first().is_some_and(|first| first.is_ipv4() == address.is_ipv4());
-    let (first, second): (Vec<&SocketAddr>, Vec<&SocketAddr>) = addresses.iter().partition(is_first_family);
-    let (mut first, mut second) = (first.into_iter(), second.into_iter());
-    std::iter::from_fn(|| {
-        let next = first.next().or_else(|| second.next())?;
-        std::mem::swap(&mut first, &mut second);
-        Some(*next)
-    })
-    .collect()
-}
-
-/// Connects to the first address that answers (RFC 8305 §5): the attempts run side by side, each begins `delay` after the one
-/// before, or as soon as that one failed. `None` if all failed.
-async fn connect_first<S, F>(
-    addresses: Vec<SocketAddr>,
-    delay: Duration,
-    connect: impl Fn(SocketAddr) -> F,
-) -> Option<(S, SocketAddr)>
-where
-    F: Future<Output = io::Result<S>>,
-{
-    let mut attempts = FuturesUnordered::new();
-    let mut rest = addresses.into_iter();
-    loop {
-        if let Some(address) = rest.next() {
-            let attempt = connect(address);
-            attempts.push(async move { (attempt.await, address) });
-        }
-        let has_more = rest.len() > 0;
-        tokio::select! {
-            ended = attempts.next() => match ended? {
-                (Ok(stream), address) => return Some((stream, address)),
-                (Err(error), _) => tracing::debug!(%error, "cannot connect to an address"),
-            },
-            () = sleep(delay), if has_more => {}
-        }
-    }
 }
 
 async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
@@ -444,44 +405,5 @@ mod tests {
         let upstream = upstream(Rules::default(), Limits::default());
         let (_stream, dialled) = upstream.dial(&[closed, living]).await.unwrap();
         assert_eq!(dialled, living);
-    }
-
-    /// Connects like a network in which the addresses with the port 1 do not answer and those with the port 2 refuse. Returns
-    /// what was dialled and when, and the address of the connection.
-    async fn dialled(addresses: &[&str]) -> (Vec<(String, u128)>, Option<String>) {
-        let (began, dialled) = (Instant::now(), parking_lot::Mutex::new(Vec::new()));
-        let connect = |address: SocketAddr| {
-            dialled.lock().push((address.to_string(), began.elapsed().as_millis()));
-            async move {
-                match address.port() {
-                    1 => std::future::pending().await,
-                    2 => Err(io::ErrorKind::ConnectionRefused.into()),
-                    _ => Ok(()),
-                }
-            }
-        };
-        let addresses: Vec<SocketAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        let found = connect_first(interleaved(&addresses), Duration::from_millis(250), connect).await;
-        (dialled.into_inner(), found.map(|((), address)| address.to_string()))
-    }
-
-    fn at(dialled: &[(&str, u128)]) -> Vec<(String, u128)> {
-        dialled.iter().map(|(address, at)| ((*address).to_owned(), *at)).collect()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_address_that_does_not_answer_delays_the_next_one_by_250_ms() {
-        let found = dialled(&["[2001:db8::1]:1", "[2001:db8::2]:1", "192.0.2.1:80"]).await;
-        assert_eq!(found, (at(&[("[2001:db8::1]:1", 0), ("192.0.2.1:80", 250)]), Some("192.0.2.1:80".to_owned())));
-        let found = dialled(&["192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:80"]).await;
-        let expected = at(&[("192.0.2.1:1", 0), ("192.0.2.2:1", 250), ("192.0.2.3:80", 500)]);
-        assert_eq!(found, (expected, Some("192.0.2.3:80".to_owned())));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_address_that_refuses_delays_the_next_one_not_at_all() {
-        let found = dialled(&["192.0.2.1:2", "192.0.2.2:80"]).await;
-        assert_eq!(found, (at(&[("192.0.2.1:2", 0), ("192.0.2.2:80", 0)]), Some("192.0.2.2:80".to_owned())));
-        assert_eq!(dialled(&["192.0.2.1:2"]).await, (at(&[("192.0.2.1:2", 0)]), None));
     }
 }

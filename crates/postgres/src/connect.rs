@@ -7,10 +7,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use casement_dial::{ATTEMPT_DELAY, connect_first, interleaved};
 use diesel::ConnectionError;
 use diesel_async::AsyncPgConnection;
 use rustix::net::sockopt;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Error, SimpleQueryMessage};
@@ -174,28 +175,46 @@ impl Address {
                 self.checked(opened.map_err(ConnectError::Driver)?, place).await
             }
             Host::Tcp(name) => {
-                let found = tokio::net::lookup_host((&**name, place.port)).await.map_err(failed)?;
-                let mut last = failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
-                for address in found {
-                    match self.open_tcp(address, place, connector).await {
-                        Ok(opened) => return Ok(opened),
-                        Err(error) => last = error,
-                    }
-                }
-                Err(last)
+                let found: Vec<_> = lookup_host((&**name, place.port)).await.map_err(failed)?.collect();
+                self.open_first(interleaved(&found), place, connector).await
             }
+        }
+    }
+
+    /// Opens a connection at the first of these addresses that answers and serves.
+    async fn open_first(
+        &self,
+        mut addresses: Vec<SocketAddr>,
+        place: &Place,
+        connector: &Connector,
+    ) -> Result<Opened, ConnectError> {
+        let mut refused = None;
+        loop {
+            let connecting = connect_first(addresses.clone(), ATTEMPT_DELAY, |address| self.open_stream(address));
+            let (socket, address) = match connecting.await {
+                Ok(connected) => connected,
+                Err(error) => {
+                    let failed = || ConnectError::Socket { host: place.name.clone(), error };
+                    return Err(refused.unwrap_or_else(failed));
+                }
+            };
+            match self.open_tcp(socket, address, place, connector).await {
+                Ok(opened) => return Ok(opened),
+                Err(error) => refused = Some(error),
+            }
+            addresses.retain(|other| *other != address);
         }
     }
 
     async fn open_tcp(
         &self,
+        socket: Plain,
         address: SocketAddr,
         place: &Place,
         connector: &Connector,
     ) -> Result<Opened, ConnectError> {
         let failed = |error| ConnectError::Socket { host: place.name.clone(), error };
         let mode = self.config.get_ssl_mode();
-        let socket = self.open_stream(address).await.map_err(failed)?;
         let opened = match self.greet(socket, mode, place, connector).await {
             // As in libpq, `prefer` is satisfied without TLS if the server offers it and it does not work.
             Err(error) if mode == SslMode::Prefer && is_about_tls(&error) => {

@@ -103,7 +103,7 @@ impl Dialer {
     }
 
     async fn open(&self) -> io::Result<GridStream> {
-        let tcp = TcpStream::connect((self.address.host(), self.address.port)).await?;
+        let tcp = casement_dial::connect((self.address.host(), self.address.port)).await?;
         prepare(&tcp)?;
         let Some(tls) = &self.tls else { return Ok(GridStream::Plain(tcp)) };
         let name = ServerName::try_from(self.address.host()).map_err(io::Error::other)?;

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use casement_agent_protocol::{AgentConfig, Event, ExitReason, State};
+use casement_agent_protocol::{AgentConfig, ErrorCode, Event, ExitReason, State};
 use casement_test_support::remote_browser::{Bridge, socket_in};
 use serde_json::json;
 
+use crate::headless::refusal;
 use crate::remote::{SIZE, Stage, remote};
 use crate::replay;
 use crate::sandbox::{end, news};
@@ -31,6 +32,7 @@ async fn a_short_loss_of_the_connection_changes_nothing() {
         std::fs::remove_file(&socket).unwrap();
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(stage.client.status().await.unwrap().state, State::Starting);
+        assert_eq!(refusal(stage.client.screenshot(None, (900, 700)).await), ErrorCode::RemoteAway);
         stage.bridge = Some(Bridge::at(&socket, &stage.browser).unwrap());
 
         assert_eq!(stage.client.ready().await.unwrap().state, State::Ready);

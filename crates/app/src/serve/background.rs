@@ -21,10 +21,10 @@ use crate::apps::ChangeFeed;
 use crate::engines::GridSweep;
 use crate::jobs::{
     AppJobs, AuditCompleteness, AuditExportJob, AuditRetention, AuthNotifications, BlobWatch, BrowserCleanup,
-    BrowserEvents, ChangeHandler, DiskJob, Drain, Due, DueWorkJob, ExtensionCleanup, Heartbeat, IdleSessions, Job,
-    LoginChecks, LoginFlows, LoginRetention, LostBrowsers, LostNodes, MetricsUpkeep, NodeReturn, PoolFillJob,
-    PoolMetrics, ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup, SessionRetention, SpareFilling, StartSlots,
-    TelemetryRetention, TelemetryTakeover, TicketNotifications, UncertainWrites, spawn,
+    BrowserEvents, ChangeHandler, DeletedResourceRetention, DiskJob, Drain, Due, DueWorkJob, ExtensionCleanup,
+    Heartbeat, IdleSessions, Job, LoginChecks, LoginFlows, LoginRetention, LostBrowsers, LostNodes, MetricsUpkeep,
+    NodeReturn, PoolFillJob, PoolMetrics, ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup, SessionRetention,
+    SpareFilling, StartSlots, TelemetryRetention, TelemetryTakeover, TicketNotifications, UncertainWrites, spawn,
 };
 use crate::proxies;
 use crate::settings::ServeSettings;
@@ -249,6 +249,8 @@ impl Jobs<'_> {
         ));
         self.start(TelemetryRetention { store: rows.telemetry.clone(), retention: days(self.settings.telemetry_days) });
         self.start(SessionRetention { sessions: rows.sessions.clone(), retention: days(self.settings.session_days) });
+        let retention = days(self.settings.deleted_days);
+        self.start(DeletedResourceRetention { resources: rows.deleted_resources.clone(), retention });
         self.start(TelemetryTakeover { exporter: self.services.destination_exporter.clone() });
         self.start(ReplayCleanup { archive: replays.clone() });
         self.start(ExtensionCleanup { extensions: cases.extensions.clone() });

@@ -9,6 +9,7 @@ use casement_domain::auth_connection::AuthConnectionRepository;
 use casement_domain::browser::BrowserRepository;
 use casement_domain::credential::CredentialRepository;
 use casement_domain::credential_provider::CredentialProviderRepository;
+use casement_domain::deleted_resource::DeletedResources;
 use casement_domain::extension::ExtensionRepository;
 use casement_domain::node::NodeRepository;
 use casement_domain::pool::{PoolRepository, WaitQueue};
@@ -23,9 +24,9 @@ use casement_domain::telemetry::TelemetryStore;
 use casement_domain::telemetry_destination::TelemetryDestinationRepository;
 use casement_postgres::{
     PgApiKeys, PgAudit, PgAuditDestinations, PgAuthConnections, PgBrowsers, PgCredentialProviders, PgCredentials,
-    PgDeployments, PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools, PgProfiles, PgProjects,
-    PgProxies, PgReplays, PgSessions, PgSignIns, PgStorageUsage, PgTelemetry, PgTelemetryDestinations, PgWaitQueue,
-    RecentKeys,
+    PgDeletedResources, PgDeployments, PgExtensions, PgInvocations, PgLines, PgNodes, PgOrganizations, PgPools,
+    PgProfiles, PgProjects, PgProxies, PgReplays, PgSessions, PgSignIns, PgStorageUsage, PgTelemetry,
+    PgTelemetryDestinations, PgWaitQueue, RecentKeys,
 };
 
 use crate::apps::AppRepositories;
@@ -55,6 +56,7 @@ pub(super) struct Repositories {
     pub(super) auth_connections: Arc<dyn AuthConnectionRepository>,
     pub(super) proxies: Arc<dyn ProxyRepository>,
     pub(super) sign_ins: Arc<dyn SignInRepository>,
+    pub(super) deleted_resources: Arc<dyn DeletedResources>,
     pub(super) keys: ApiKeys,
     pub(super) key_rows: Arc<PgApiKeys>,
     pub(super) recent_keys: RecentKeys,
@@ -94,6 +96,7 @@ impl Repositories {
             auth_connections: Arc::new(PgAuthConnections::new(database())),
             proxies: Arc::new(PgProxies::new(database())),
             sign_ins: Arc::new(PgSignIns::new(database())),
+            deleted_resources: Arc::new(PgDeletedResources::new(database())),
             keys: ApiKeys::new(key_rows.clone(), system.clone(), system.clone(), system),
             key_rows,
             recent_keys,

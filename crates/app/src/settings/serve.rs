@@ -131,6 +131,10 @@ pub(crate) struct ServeSettings {
     /// is stored
     #[arg(long, value_name = "N", env = "CASEMENT_SESSION_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) session_days: u32,
+    /// The days for which deleted projects, API keys, pools, proxies and profiles are stored, with their names; longer while
+    /// something refers to them
+    #[arg(long, value_name = "N", env = "CASEMENT_DELETED_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub(crate) deleted_days: u32,
     /// The days for which the timeline of an auth connection has a login or a check after its end
     #[arg(long, value_name = "N", env = "CASEMENT_LOGIN_DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3_650))]
     pub(crate) login_days: u32,

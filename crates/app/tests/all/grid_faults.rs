@@ -145,6 +145,9 @@ fn a_grid_that_is_away_for_a_minute_loses_no_session() -> anyhow::Result<()> {
     thread::sleep(Duration::from_secs(60));
     let path = format!("/browsers/{}", session.id());
     assert_eq!(server.get(&path)?.status, 200, "silence of the Grid ends no session");
+    // The browser did not crash: it cannot be reached.
+    let away = server.post(&format!("{path}/computer/screenshot"), &json!({}))?.expect(503)?.json()?;
+    assert_eq!((&away["code"], &away["inner_error"]["code"]), (&json!("browser_unavailable"), &json!("engine_error")));
     grid.pause_hub(false)?;
 
     until("its browser answers", TEST_TIMEOUT, || {

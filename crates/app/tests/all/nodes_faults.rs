@@ -1,12 +1,15 @@
 //! Tests of several nodes under load while one of them, or what they share, fails.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use casement_test_support::program::http::Request;
-use casement_test_support::program::{Cdp, Cluster, ClusterOptions, Fault, Load, Numbers, Report, until};
+use casement_test_support::program::{
+    Caused, Cdp, Cluster, ClusterOptions, Fault, Load, Numbers, Report, Server, until,
+};
 use serde_json::json;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -212,13 +215,30 @@ fn a_minute_without_database_loses_no_node_and_no_session() -> anyhow::Result<()
 const MINUTES: u64 = 3;
 const SEED: u64 = 21;
 
+/// Prints what the callers of each node got before, during and after a fault.
+fn print_service(report: &Report, addresses: &[SocketAddr], all: Instant, caused: Caused) {
+    let Caused { fault, quiet_since, began, undone, quiet_until } = caused;
+    let (at, lasted) = ((began - all).as_secs(), (undone - began).as_secs());
+    eprintln!("{at:>5} s: {fault} for {lasted} s");
+    for (number, address) in addresses.iter().enumerate() {
+        let of_node = |from, to| report.service_at(|other| other == *address, from, to);
+        let (before, during, after) =
+            (of_node(quiet_since, began), of_node(began, undone), of_node(undone, quiet_until));
+        let mark = if fault.node() == Some(number) { " (it)" } else { "" };
+        eprintln!("         node {number}{mark}: before {before}; during {during}; after {after}");
+    }
+}
+
 #[test]
 fn random_faults_leave_everything_consistent() -> anyhow::Result<()> {
     let of_variable = |name: &str, or: u64| std::env::var(name).ok().map_or(Ok(or), |text| text.parse());
     let minutes = of_variable("CASEMENT_TEST_CHAOS_MINUTES", MINUTES)?;
     let seed = of_variable("CASEMENT_TEST_CHAOS_SEED", SEED)?;
     eprintln!("{minutes} minutes of random faults with the seed {seed}");
-    let (mut cluster, load) = loaded(None)?;
-    cluster.cause_faults(Duration::from_secs(60 * minutes), &mut Numbers(seed), |line| eprintln!("{line}"))?;
+    let (mut cluster, load) = loaded_at_nodes()?;
+    let addresses: Vec<_> = cluster.nodes().iter().map(Server::address).collect();
+    let began = Instant::now();
+    let print = |caused: Caused| print_service(&load.so_far(), &addresses, began, caused);
+    cluster.cause_faults(Duration::from_secs(60 * minutes), &mut Numbers(seed), print)?;
     assert_consistent(&mut cluster, load, "random faults").map(drop)
 }

@@ -133,6 +133,7 @@ fn refused(body: &ErrorBody) -> Option<OperationError> {
         ErrorCode::Failed => OperationError::Failed(text),
         ErrorCode::BrowserHung
         | ErrorCode::NotReady
+        | ErrorCode::RemoteAway
         | ErrorCode::BadRequest
         | ErrorCode::NotFound
         | ErrorCode::UnsupportedVersion

@@ -183,7 +183,7 @@ impl Cluster {
 async fn connect<B: RelayedBody>(node: NodeId, endpoint: &Endpoint) -> Result<Connected<B>, DialError> {
     let failed = |source: io::Error| DialError::Connect { address: endpoint.address.clone(), source };
     let dialling = async {
-        let socket = TcpStream::connect(&endpoint.address).await?;
+        let socket = casement_dial::connect(&endpoint.address).await?;
         relay::prepare_connection(&socket);
         let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
         TlsConnector::from(Arc::clone(&endpoint.config)).connect(name, socket).await

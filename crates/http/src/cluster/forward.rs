@@ -245,7 +245,15 @@ impl Answered {
         let session = to.session.or(made);
         let session = session.ok_or_else(|| ApiError::internal("the connection of another node names no session"))?;
         let (end, registered) = api.services.connections.register(session);
-        let ending = Ending { session_end: end.boxed(), default_reason: CloseReason::NodeUnreachable };
+        // A node that is stopped, or cut off, keeps its connections.
+        let over = self.cluster.clone().until_over(self.connected.node, self.connected.epoch);
+        let session_end = async move {
+            tokio::select! {
+                reason = end.ended() => reason,
+                () = over => CloseReason::NodeUnreachable,
+            }
+        };
+        let ending = Ending { session_end: Box::pin(session_end), default_reason: CloseReason::NodeUnreachable };
         let backlog = request.conn_data::<SendBacklog>().cloned().unwrap_or_default();
         let counter = ByteCounter::open(CHANNEL, backlog, None);
         let guard = Box::new((registered, self.connected));

@@ -97,6 +97,8 @@ pub(super) struct Two {
     pub(super) entrance: TestApi,
     pub(super) owner: TestApi,
     nodes: Arc<Nodes>,
+    /// The entrance's view of the nodes.
+    cluster: Cluster,
     /// The audit records of both.
     pub(super) trails: [super::support::Trail; 2],
 }
@@ -113,10 +115,12 @@ impl Two {
             };
             nodes.0.lock().push(stored(id, cluster));
             let cluster = Cluster::new(id, Epoch(1), identity, nodes.clone());
-            TestApi::start(Ports { node: Some(id), cluster: Some(cluster), for_nodes: Some(listener), ..ports })
+            let seen = cluster.clone();
+            let api = Ports { node: Some(id), cluster: Some(cluster), for_nodes: Some(listener), ..ports };
+            (TestApi::start(api), seen)
         };
-        let (entrance, owner) = (start(entrance_id(), entrance), start(node_id(), owner));
-        Self { entrance, owner, nodes, trails }
+        let ((entrance, cluster), (owner, _)) = (start(entrance_id(), entrance), start(node_id(), owner));
+        Self { entrance, owner, nodes, cluster, trails }
     }
 }
 
@@ -205,6 +209,23 @@ async fn a_websocket_reaches_the_session_and_gets_its_close_reason() {
     assert_eq!((u16::from(frame.code), frame.reason.as_str()), (1012, "drain"));
     drop(socket);
     draining.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relayed_websocket_ends_when_the_run_of_its_node_is_over() {
+    let owner = Ports { session_connector: Some(Echo::start().await), ..Ports::of_first_session() };
+    let two = Two::start(Ports::default(), owner);
+    two.owner.sessions.activity().watch(&session(1));
+    let token = two.entrance.token(session_id(1), Permission::Drive);
+    let url = format!("ws://casement.test/vm/{}/cdp?jwt={token}", session_id(1));
+    let (mut socket, _) = tokio_tungstenite::client_async(url, two.entrance.connect().await).await.unwrap();
+    socket.send(Message::text("hello")).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("hello"));
+    // The node is declared lost while its connections stay open, as those of a stopped machine do.
+    two.nodes.change(node_id(), |stored| stored.epoch = Epoch(2));
+    two.cluster.nodes_changed().await.unwrap();
+    let Some(Ok(Message::Close(Some(frame)))) = socket.next().await else { panic!("no close frame") };
+    assert_eq!(frame.reason.as_str(), "node_unreachable");
 }
 
 #[tokio::test(flavor = "multi_thread")]

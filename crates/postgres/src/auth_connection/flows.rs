@@ -30,13 +30,17 @@ const DUE: &str = "
         AND NOT EXISTS (SELECT 1 FROM auth_flows f WHERE f.connection_id = c.id AND f.status = 'IN_PROGRESS')
         AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.profile_id = c.profile_id AND s.state <> 'ended')
     ORDER BY c.check_taken_at LIMIT $2 FOR UPDATE SKIP LOCKED";
-/// Deletes flows that ended before `$1`, except the latest login and the latest health check of each connection.
+/// The maximum number of flows that one statement deletes.
+pub(super) const MAX_FORGOTTEN: i64 = 20_000;
+/// Deletes at most `$2` flows that ended before `$1`, except the latest login and the latest health check of each connection.
 pub(super) const FORGET: &str = "
-    DELETE FROM auth_flows f WHERE f.status <> 'IN_PROGRESS' AND NOT f.open AND f.updated_at < $1
-        AND EXISTS (
-            SELECT 1 FROM auth_flows later WHERE later.connection_id = f.connection_id
-                AND (later.kind = 'HEALTH_CHECK') = (f.kind = 'HEALTH_CHECK')
-                AND (later.created_at, later.id) > (f.created_at, f.id))";
+    DELETE FROM auth_flows WHERE id IN (
+        SELECT f.id FROM auth_flows f WHERE f.status <> 'IN_PROGRESS' AND NOT f.open AND f.updated_at < $1
+            AND EXISTS (
+                SELECT 1 FROM auth_flows later WHERE later.connection_id = f.connection_id
+                    AND (later.kind = 'HEALTH_CHECK') = (f.kind = 'HEALTH_CHECK')
+                    AND (later.created_at, later.id) > (f.created_at, f.id))
+        ORDER BY f.updated_at LIMIT $2)";
 
 #[derive(QueryableByName)]
 struct Id {

@@ -240,6 +240,7 @@ impl AuthConnectionRepository for PgAuthConnections {
 
     async fn forget(&self, before: OffsetDateTime) -> Result<(), StoreError> {
         let forgetting = diesel::sql_query(flows::FORGET).bind::<sql_types::Timestamptz, _>(before);
+        let forgetting = forgetting.bind::<sql_types::BigInt, _>(flows::MAX_FORGOTTEN);
         self.database.change("auth_connection.forget", forgetting).await
     }
 

@@ -11,6 +11,7 @@ mod credential_providers;
 mod credentials;
 mod database;
 mod database_faults;
+mod deleted_resources;
 mod dumps;
 mod extensions;
 mod keys;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use casement_dial::HttpConnector;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
@@ -92,7 +92,8 @@ impl Transport {
         }
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let config = config.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth();
-        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build();
+        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1();
+        let connector = connector.wrap_connector(HttpConnector::new(REQUEST_TIMEOUT));
         let client = Client::builder(TokioExecutor::new()).build(connector);
         Ok(Self { sending: Sending::Direct(client), last_verdict: Arc::default() })
     }

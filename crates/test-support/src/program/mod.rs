@@ -44,7 +44,7 @@ use anyhow::Context as _;
 pub use self::cdp::Cdp;
 pub use self::clients::{Clients, Script, repository};
 pub use self::cluster::{
-    AnsweredChange, Cluster, ClusterOptions, Database, Fault, Load, Numbers, QUEUE_LOG, QueueOrder, Report,
+    AnsweredChange, Caused, Cluster, ClusterOptions, Database, Fault, Load, Numbers, QUEUE_LOG, QueueOrder, Report,
 };
 pub use self::grid::{Grid, GridOptions, GridSession};
 pub use self::leftovers::{Process, claims_below, control_groups, processes_of, remains_of};

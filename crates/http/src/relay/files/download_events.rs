@@ -4,7 +4,7 @@
 //! exist: `saveAs` would name a path that nobody knows, and `createReadStream` would end without bytes and without an
 //! error. An id with a NUL makes each of them fail, with a text that contains the path and thereby the id.
 
-use serde_json::Value;
+use casement_domain::untrusted_json;
 
 use super::FilesLocation;
 
@@ -22,7 +22,7 @@ fn mark(location: FilesLocation) -> &'static str {
 
 /// Returns an event of the root session with a marked id.
 pub(super) fn marked(event: &[u8], location: FilesLocation) -> Option<String> {
-    let mut event: Value = serde_json::from_slice(event).ok()?;
+    let mut event = untrusted_json::parse(event).ok()?;
     if event.get("sessionId").is_some() {
         return None;
     }

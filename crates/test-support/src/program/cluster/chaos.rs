@@ -27,6 +27,32 @@ pub enum Fault {
     NoStore,
 }
 
+impl Fault {
+    /// Returns the number of the node that the fault is about.
+    #[must_use]
+    pub const fn node(self) -> Option<usize> {
+        match self {
+            Self::Kill(node) | Self::Pause(node) | Self::Unplug(node) | Self::SlowLink(node) => Some(node),
+            Self::NoDatabase | Self::NoStore => None,
+        }
+    }
+}
+
+/// A fault that was caused, with its moments.
+#[derive(Clone, Copy, Debug)]
+pub struct Caused {
+    /// The fault.
+    pub fault: Fault,
+    /// The end of the fault before, or the begin of the load.
+    pub quiet_since: Instant,
+    /// The begin of the fault.
+    pub began: Instant,
+    /// The end of the fault.
+    pub undone: Instant,
+    /// The end of the pause after it.
+    pub quiet_until: Instant,
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -57,17 +83,27 @@ impl Numbers {
 }
 
 impl Cluster {
-    /// Causes faults for this long. `log` gets a line for each.
-    pub fn cause_faults(&mut self, lasts: Duration, numbers: &mut Numbers, log: impl Fn(&str)) -> anyhow::Result<()> {
-        let began = Instant::now();
-        while began.elapsed() < lasts {
+    /// Causes faults for this long. `after` gets each of them after the pause that follows.
+    pub fn cause_faults(
+        &mut self,
+        lasts: Duration,
+        numbers: &mut Numbers,
+        after: impl Fn(Caused),
+    ) -> anyhow::Result<()> {
+        let all = Instant::now();
+        let mut quiet_since = all;
+        thread::sleep(Duration::from_secs(PAUSE.1));
+        while all.elapsed() < lasts {
             let fault = self.draw(numbers);
-            let seconds = numbers.between(LASTS);
-            log(&format!("{:>5} s: {fault} for {seconds} s", began.elapsed().as_secs()));
+            let began = Instant::now();
             self.cause(fault)?;
-            thread::sleep(Duration::from_secs(seconds));
+            thread::sleep(Duration::from_secs(numbers.between(LASTS)));
             self.undo(fault)?;
+            let undone = Instant::now();
             thread::sleep(Duration::from_secs(numbers.between(PAUSE)));
+            let quiet_until = Instant::now();
+            after(Caused { fault, quiet_since, began, undone, quiet_until });
+            quiet_since = undone;
         }
         Ok(())
     }

@@ -39,8 +39,8 @@ pub struct Report {
     pub answered: Vec<AnsweredChange>,
     /// The durations of acquires that got a browser, in order of their ends.
     pub acquires: Vec<Duration>,
-    /// The times of these ends.
-    pub acquired_at: Vec<Instant>,
+    /// The times of these ends, and the address to which the caller had sent the request.
+    pub acquired_at: Vec<(Instant, SocketAddr)>,
     /// The number of acquires that were told to come again.
     pub timed_out: usize,
     /// The number of sessions whose page answered.
@@ -58,7 +58,13 @@ impl Report {
 
     /// Returns the number of acquires between two moments, and the longest time without one.
     pub fn service(&self, from: Instant, to: Instant) -> Service {
-        let during = self.acquired_at.iter().copied().filter(|at| (from..to).contains(at));
+        self.service_at(|_| true, from, to)
+    }
+
+    /// The same for the callers of some addresses.
+    pub fn service_at(&self, is_counted: impl Fn(SocketAddr) -> bool, from: Instant, to: Instant) -> Service {
+        let counted = self.acquired_at.iter().filter(|(_, address)| is_counted(*address)).map(|(at, _)| *at);
+        let during = counted.filter(|at| (from..to).contains(at));
         let moments: Vec<Instant> = [from].into_iter().chain(during).chain([to]).collect();
         let gaps = moments.windows(2).map(|pair| pair[1].saturating_duration_since(pair[0]));
         Service { acquires: moments.len() - 2, time: to - from, longest_gap: gaps.max().unwrap_or_default() }
@@ -188,7 +194,7 @@ impl Caller {
         let session = Session(succeeded("an acquire", answer, 200)?.json()?);
         let mut seen = report.lock();
         seen.acquires.push(began.elapsed());
-        seen.acquired_at.push(Instant::now());
+        seen.acquired_at.push((Instant::now(), self.entrance));
         seen.answered.push(AnsweredChange { request, session: session.id().to_owned(), is_release: false });
         drop(seen);
         let driven = self.drive(&session);

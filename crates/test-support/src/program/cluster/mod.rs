@@ -25,7 +25,7 @@ use tempfile::TempDir;
 use ulid::Ulid;
 
 use self::balancer::Balancer;
-pub use self::chaos::{Fault, Numbers};
+pub use self::chaos::{Caused, Fault, Numbers};
 pub use self::database::Database;
 pub(super) use self::door::Door;
 pub use self::load::{AnsweredChange, Load, Report};
