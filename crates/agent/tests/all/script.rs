@@ -75,6 +75,27 @@ async fn a_script_drives_the_browser_and_gives_back_what_it_returns() {
 }
 
 #[tokio::test]
+async fn scripts_and_the_programs_they_start_reach_the_sessions_own_servers_directly() {
+    let (_sandbox, client) = started("own servers").await;
+    let code = r"
+        const { promisify } = require('util');
+        const run = promisify(require('child_process').execFile);
+        const read = 'import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1]).read().decode())';
+        const seen = [];
+        for (const host of ['127.0.0.1', 'localhost', '[::1]']) {
+            const server = require('http').createServer((request, response) => response.end('own'));
+            await new Promise((done) => server.listen(0, host === '[::1]' ? '::1' : '127.0.0.1', done));
+            const url = `http://${host}:${server.address().port}/`;
+            seen.push(await (await fetch(url)).text());
+            for (const [program, ...words] of [['curl', '-s', url], ['python3', '-c', read, url]])
+                seen.push((await run(program, words)).stdout);
+            server.close();
+        }
+        return seen";
+    assert_eq!(result(&client, code).await, json!(vec!["own"; 9]));
+}
+
+#[tokio::test]
 async fn null_is_a_value_and_undefined_is_none() {
     let (_sandbox, client) = started("null").await;
     for (code, wanted) in [("return null", Some("null")), ("return undefined", None), ("1 + 1", None)] {
