@@ -177,7 +177,7 @@ impl AppBuilder {
     ) -> Result<File, BuildFailure> {
         let app_sandbox = self.app_sandbox(EgressPolicy::Only(authority(url.as_str()).into_iter().collect())).await?;
         let seconds = self.sandboxes.config.build_seconds;
-        let command = git::command(url, git_ref, path, token, self.sandboxes.environment(None), seconds);
+        let command = git::command(url, git_ref, path, token, self.sandboxes.environment(), seconds);
         run(&app_sandbox, command, BuildStep::Fetch, "fetching the source", build_log, token).await?;
         let request = Request::Read { path: git::ARCHIVE.to_owned(), max: package::MAX_BYTES };
         let archive = self.read_to_file(&app_sandbox, &request, package::MAX_BYTES, BuildStep::Fetch).await?;
@@ -196,7 +196,7 @@ impl AppBuilder {
         unpacked.map_err(|reason| {
             failure::build(BuildStep::Fetch, format_args!("the package was not unpacked: {reason}"))
         })?;
-        let mut env = self.sandboxes.environment(None);
+        let mut env = self.sandboxes.environment();
         env.extend(self.install_environment());
         env.push(("ENTRYPOINT".to_owned(), package.entrypoint.path().to_string()));
         let argv = ["/bin/sh", "-c", script, "install"].map(str::to_owned).to_vec();
@@ -376,7 +376,7 @@ pub(crate) fn load_command(
     seconds: u64,
 ) -> Command {
     use secrecy::ExposeSecret as _;
-    let mut env = sandboxes.environment(Some(&environment.base_url));
+    let mut env = sandboxes.app_environment(entrypoint.runtime(), &environment.base_url);
     let variables = environment.variables();
     env.extend(variables.iter().map(|(name, value)| (name.clone(), value.expose_secret().to_owned())));
     Command { argv: sandboxes.loader(entrypoint), env, cwd: APP.to_owned(), seconds }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casement_domain::clock::IdSource;
+use casement_domain::deployment::Runtime;
 use casement_sandbox::{
     File, Host, HostConfig, MemoryLimit, Network, NetworkSetup, Sandbox, Spec, StartError, egress_directory,
     listen_for_egress,
@@ -175,15 +176,24 @@ impl AppSandboxes {
     }
 
     /// Returns the basic environment of every program, with the egress proxy and the trusted certificates.
-    pub(crate) fn environment(&self, base_url: Option<&str>) -> Vec<(String, String)> {
-        let base = base_url.and_then(base);
-        let proxy = format!("http://127.0.0.1:{}", proxy_port(base.as_ref()));
-        let mut direct = "localhost,127.0.0.1,::1".to_owned();
-        if let Some(host) = base.and(base_url).and_then(host) {
-            // IPv6 addresses are listed with and without brackets.
-            let bare = host.trim_matches(['[', ']']);
-            direct = if bare == host { format!("{direct},{host}") } else { format!("{direct},{host},{bare}") };
-        }
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        self.environment_of(None, "localhost,127.0.0.1,::1")
+    }
+
+    /// Returns the environment of an app that reaches the API at `base_url` without the proxy.
+    pub(crate) fn app_environment(&self, runtime: Runtime, base_url: &str) -> Vec<(String, String)> {
+        let base = base(base_url);
+        let host = base.as_ref().and_then(|_| host(base_url)).unwrap_or_else(|| "localhost".to_owned());
+        // Node knows IPv6 addresses with brackets only, and httpx of Python refuses to start if there is one with brackets.
+        let direct = match runtime {
+            Runtime::Node => format!("localhost,127.0.0.1,[::1],{host}"),
+            Runtime::Python => format!("localhost,127.0.0.1,::1,{}", host.trim_matches(['[', ']'])),
+        };
+        self.environment_of(base.as_ref(), &direct)
+    }
+
+    fn environment_of(&self, base: Option<&Base>, direct: &str) -> Vec<(String, String)> {
+        let proxy = format!("http://127.0.0.1:{}", proxy_port(base));
         let mut all: Vec<(&str, &str)> = vec![
             ("HOME", "/home/casement"),
             ("USER", "casement"),
@@ -193,7 +203,7 @@ impl AppSandboxes {
             ("PYTHONUNBUFFERED", "1"),
         ];
         all.extend(["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"].map(|name| (name, proxy.as_str())));
-        all.extend(["NO_PROXY", "no_proxy"].map(|name| (name, direct.as_str())));
+        all.extend(["NO_PROXY", "no_proxy"].map(|name| (name, direct)));
         if let Some(ca_bundle) = ca_bundle().and_then(Path::to_str) {
             let names = ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "npm_config_cafile"];
             all.extend(names.map(|name| (name, ca_bundle)));
@@ -203,7 +213,6 @@ impl AppSandboxes {
 
     /// Returns the command that loads an entrypoint.
     pub(crate) fn loader(&self, entrypoint: &casement_domain::deployment::Entrypoint) -> Vec<String> {
-        use casement_domain::deployment::Runtime;
         let path = entrypoint.path().as_str().to_owned();
         match entrypoint.runtime() {
             Runtime::Python => vec![format!("{}/bin/python", crate::protocol::VENV), LOADER_PYTHON.to_owned(), path],

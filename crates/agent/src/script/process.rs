@@ -23,8 +23,9 @@ use casement_agent_protocol::script::{MAX_OUTPUT, MAX_RESULT, Tab, as_given};
 const HEAP_MIB: u32 = 512;
 /// The limit of a process's writable memory, in bytes: far above the heap, far below the session's memory.
 const DATA_BYTES: u64 = 1280 << 20;
-/// The session's own addresses, among them that of its browser, as Node, curl and Python read them.
-const THE_SESSION_ITSELF: &str = "localhost,127.0.0.1,::1,[::1]";
+/// The session's own addresses, among them that of its browser. Node would know `[::1]`, with which httpx of Python refuses
+/// to start.
+const THE_SESSION_ITSELF: &str = "localhost,127.0.0.1,::1";
 /// The maximum number of processes and threads of one script. Node itself has a dozen.
 const MAX_PROCESSES: u32 = 256;
 const MAX_OPEN_FILES: u32 = 1024;

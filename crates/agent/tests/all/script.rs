@@ -82,9 +82,9 @@ async fn scripts_and_the_programs_they_start_reach_the_sessions_own_servers_dire
         const run = promisify(require('child_process').execFile);
         const read = 'import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1]).read().decode())';
         const seen = [];
-        for (const host of ['127.0.0.1', 'localhost', '[::1]']) {
+        for (const host of ['127.0.0.1', 'localhost']) {
             const server = require('http').createServer((request, response) => response.end('own'));
-            await new Promise((done) => server.listen(0, host === '[::1]' ? '::1' : '127.0.0.1', done));
+            await new Promise((done) => server.listen(0, '127.0.0.1', done));
             const url = `http://${host}:${server.address().port}/`;
             seen.push(await (await fetch(url)).text());
             for (const [program, ...words] of [['curl', '-s', url], ['python3', '-c', read, url]])
@@ -92,7 +92,7 @@ async fn scripts_and_the_programs_they_start_reach_the_sessions_own_servers_dire
             server.close();
         }
         return seen";
-    assert_eq!(result(&client, code).await, json!(vec!["own"; 9]));
+    assert_eq!(result(&client, code).await, json!(vec!["own"; 6]));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Tests of apps that drive their browsers by `cdp_ws_url`, with different public addresses of the server: WebSocket
 //! clients ignore the proxy settings.
 
+use std::net::Ipv6Addr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -32,28 +33,23 @@ new Kernel().app('shop').action('drive', async (context) => {
 ";
 
 const PYTHON: &str = "
-import json, os, urllib.request
+import json, os
 import kernel, websocket
 
 app = kernel.App('shop')
-
-def ask(method, path, body=None):
-    headers = {'Authorization': 'Bearer ' + os.environ['KERNEL_API_KEY'], 'Content-Type': 'application/json'}
-    asked = urllib.request.Request(os.environ['KERNEL_BASE_URL'] + path, body, headers, method=method)
-    with urllib.request.urlopen(asked, timeout=100) as answer:
-        return answer.read()
+# Reads the proxies of the environment, and refuses to start with some values.
+client = kernel.Kernel()
 
 @app.action('drive')
 def drive(context):
-    wish = json.dumps({'headless': True, 'invocation_id': context.invocation_id}).encode()
-    made = json.loads(ask('POST', '/browsers', wish))
+    made = client.browsers.create(headless=True, invocation_id=context.invocation_id)
     # This client would find the proxy of the environment; most others look for none.
     trust = {'ca_certs': os.environ['SSL_CERT_FILE']}
-    browser = websocket.create_connection(made['cdp_ws_url'], timeout=100, http_no_proxy=['*'], sslopt=trust)
+    browser = websocket.create_connection(made.cdp_ws_url, timeout=100, http_no_proxy=['*'], sslopt=trust)
     browser.send(json.dumps({'id': 1, 'method': 'Target.createTarget', 'params': {'url': 'about:blank'}}))
     answer = json.loads(browser.recv())
-    ask('DELETE', '/browsers/' + made['session_id'])
-    return [made['cdp_ws_url'].split('/vm/')[0], 'driven' if 'targetId' in answer['result'] else answer]
+    client.browsers.delete_by_id(made.session_id)
+    return [made.cdp_ws_url.split('/vm/')[0], 'driven' if 'targetId' in answer['result'] else answer]
 ";
 
 const NAME: &str = "casement.test";
@@ -112,4 +108,9 @@ fn an_app_drives_its_browser_with_any_public_address() -> anyhow::Result<()> {
         }
         Ok(())
     })
+}
+
+#[test]
+fn an_app_drives_its_browser_at_an_ipv6_address() -> anyhow::Result<()> {
+    drive(&Options { listen: Some(Ipv6Addr::LOCALHOST.into()), ..Options::default() }, |_| Ok(None), None)
 }
