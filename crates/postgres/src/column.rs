@@ -252,7 +252,7 @@ impl ColumnValue for BrowserPolicy {
 
     fn from_raw(raw: Value) -> Result<Self, String> {
         let Value::Object(map) = raw else { return Err("not an object".to_owned()) };
-        Self::parse(map).map_err(|bad| format!("{bad:?}"))
+        Ok(Self::from_stored(map))
     }
 }
 

@@ -29,6 +29,13 @@ impl BrowserPolicy {
         Ok(policy)
     }
 
+    /// Takes policies that were checked when they were stored. What a later version blocks is left out.
+    #[must_use]
+    pub fn from_stored(mut policies: Map<String, Value>) -> Self {
+        policies.retain(|name, _| !is_blocked(name));
+        Self(policies)
+    }
+
     /// Returns the policies of the browser of a login. A person in the live view has mouse and keyboard, but must not
     /// reach the cookies and files of the profile: developer tools, pages of the browser itself, local files, file
     /// choosers, downloads and printing are off. `DeveloperToolsAvailability` would also refuse the server's own
@@ -292,6 +299,18 @@ fn is_blocked(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stored_policies_are_taken_as_they_are_except_what_is_blocked_by_now() {
+        let stored =
+            json!({ "URLBlocklst": ["a.test"], "RemoteDebuggingAllowed": true, "HomepageLocation": "about:blank" });
+        let Value::Object(stored) = stored else { unreachable!() };
+        let policy = BrowserPolicy::from_stored(stored);
+        assert_eq!(
+            Value::Object(policy.as_map().clone()),
+            json!({ "URLBlocklst": ["a.test"], "HomepageLocation": "about:blank" })
+        );
+    }
 
     #[test]
     fn a_policy_of_very_many_small_values_is_refused() {
