@@ -43,6 +43,9 @@ fn delete(server: &Server, session: &Session) -> anyhow::Result<()> {
 fn a_node_that_another_one_drains_keeps_its_sessions_and_serves_again() -> anyhow::Result<()> {
     let one = Server::start(Options::default())?;
     let other = one.another(Options { spares: 1, ..Options::default() })?;
+    // The first server has the file with the key of the first start.
+    let started = other.output_lines().join("\n");
+    ensure!(started.contains("made by `casement keys create --data-dir"), "{started}");
     let drained = id(&other)?;
     let hosts = one.get("/nodes")?.expect(200)?.json()?;
     assert_eq!(hosts.as_array().map(Vec::len), Some(2), "{hosts}");
