@@ -23,33 +23,35 @@ async function ask(method, path, body) {
 
 new Kernel().app('shop').action('drive', async (context) => {
   const made = await (await ask('POST', '/browsers', { headless: true, invocation_id: context.invocation_id })).json();
-  const browser = await chromium.connectOverCDP(made.cdp_ws_url);
+  const browser = await chromium.connectOverCDP(made['cdp_ws_url']);
   const page = browser.contexts()[0].pages()[0];
   await page.setContent('<title>driven</title>');
   const title = await page.title();
   await ask('DELETE', `/browsers/${made.session_id}`);
-  return [made.cdp_ws_url.split('/vm/')[0], title];
+  return [made['cdp_ws_url'].split('/vm/')[0], title];
 });
 ";
 
 const PYTHON: &str = "
 import json, os
-import kernel, websocket
+import httpx, kernel, websocket
 
 app = kernel.App('shop')
 # Reads the proxies of the environment, and refuses to start with some values.
-client = kernel.Kernel()
+headers = {'Authorization': 'Bearer ' + os.environ['KERNEL_API_KEY']}
+is_secure = os.environ['KERNEL_BASE_URL'].startswith('https:')
+client = httpx.Client(base_url=os.environ['KERNEL_BASE_URL'], headers=headers, timeout=100, verify=is_secure)
 
 @app.action('drive')
 def drive(context):
-    made = client.browsers.create(headless=True, invocation_id=context.invocation_id)
+    made = client.post('/browsers', json={'headless': True, 'invocation_id': context.invocation_id}).json()
     # This client would find the proxy of the environment; most others look for none.
     trust = {'ca_certs': os.environ['SSL_CERT_FILE']}
-    browser = websocket.create_connection(made.cdp_ws_url, timeout=100, http_no_proxy=['*'], sslopt=trust)
+    browser = websocket.create_connection(made['cdp_ws_url'], timeout=100, http_no_proxy=['*'], sslopt=trust)
     browser.send(json.dumps({'id': 1, 'method': 'Target.createTarget', 'params': {'url': 'about:blank'}}))
     answer = json.loads(browser.recv())
-    client.browsers.delete_by_id(made.session_id)
-    return [made.cdp_ws_url.split('/vm/')[0], 'driven' if 'targetId' in answer['result'] else answer]
+    client.delete('/browsers/' + made['session_id'])
+    return [made['cdp_ws_url'].split('/vm/')[0], 'driven' if 'targetId' in answer['result'] else answer]
 ";
 
 const NAME: &str = "casement.test";
@@ -61,7 +63,9 @@ fn programs(folder: &Path, trusted: &str) -> anyhow::Result<()> {
     write_files(&folder.join("node"), &[&node(NODE)[..], &[("trusted.pem", trusted)]].concat())?;
     write_files(&folder.join("python"), &[&python(PYTHON)[..], &[("trusted.pem", trusted)]].concat())?;
     symlink(clients.node_package("playwright-core"), folder.join("node/playwright-core"))?;
-    symlink(clients.python_package("websocket")?, folder.join("python/websocket"))?;
+    for package in ["websocket", "httpx", "httpcore", "h11", "anyio", "certifi", "idna"] {
+        symlink(clients.python_package(package)?, folder.join("python").join(package))?;
+    }
     Ok(())
 }
 

@@ -25,32 +25,7 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
     let field = |code: &str| json!(["BadRequestError", "invalid_input", code]);
     let forbidden = json!(["PermissionDeniedError", "path_forbidden"]);
     let odd = "ünï \n\u{202e}😀 \"'\\;.txt";
-    let saw = json!({
-        "info": [true, true, 10, false, "-rw-r-----"],
-        "directory": [
-            ["a", "/tmp/work/a", 0, true, "drwxr-xr-x"],
-            [odd, format!("/tmp/work/{odd}"), 10, false, "-rw-r-----"],
-        ],
-        "modes": { "b": "drwxr-x---", "c": "drwxr-xr-x", "d": "-rw-r--r--", "e": "-rw-r--r--" },
-        "mode": "-rwxrwxrwt",
-        "before": ["b", "c", "d", "e"],
-        "deleted": [["NotFoundError", "not_found"], []],
-        "uploaded": ["one", "from a file", ""],
-        "disposition": ["attachment; filename=\"work.zip\"", "application/zip"],
-        "archive": ["up/", "up/1", "up/3", "up/deep/", "up/deep/2", "up/random"],
-        "events": [
-            ["CREATE", "/tmp/work/seen", "seen", true],
-            ["CREATE", "/tmp/work/next", "next", false],
-            ["CREATE", "/tmp/work/seen/new", "new", false],
-            ["RENAME", "/tmp/work/seen/new", "new", false],
-            ["CREATE", "/tmp/work/seen/other", "other", false],
-            ["DELETE", "/tmp/work/seen/other", "other", false],
-        ],
-        "the stream of a stopped watch": [],
-        "stopped": ["NotFoundError", "not_found"],
-        "watches": ["RateLimitError", "limit_exceeded"],
-        "two readers": "/tmp/work/two",
-        "refusals": {
+    let refusals = json!({
             "relative": field("invalid_format"),
             "NUL": field("invalid_format"),
             "long": field("too_long"),
@@ -80,7 +55,33 @@ fn every_call_works(headless: bool) -> anyhow::Result<()> {
             "no archive": field("invalid_format"),
             "paths and files": field("invalid_format"),
             "another session": ["NotFoundError", "not_found"],
-        },
+    });
+    let saw = json!({
+        "info": [true, true, 10, false, "-rw-r-----"],
+        "directory": [
+            ["a", "/tmp/work/a", 0, true, "drwxr-xr-x"],
+            [odd, format!("/tmp/work/{odd}"), 10, false, "-rw-r-----"],
+        ],
+        "modes": { "b": "drwxr-x---", "c": "drwxr-xr-x", "d": "-rw-r--r--", "e": "-rw-r--r--" },
+        "mode": "-rwxrwxrwt",
+        "before": ["b", "c", "d", "e"],
+        "deleted": [["NotFoundError", "not_found"], []],
+        "uploaded": ["one", "from a file", ""],
+        "disposition": ["attachment; filename=\"work.zip\"", "application/zip"],
+        "archive": ["up/", "up/1", "up/3", "up/deep/", "up/deep/2", "up/random"],
+        "events": [
+            ["CREATE", "/tmp/work/seen", "seen", true],
+            ["CREATE", "/tmp/work/next", "next", false],
+            ["CREATE", "/tmp/work/seen/new", "new", false],
+            ["RENAME", "/tmp/work/seen/new", "new", false],
+            ["CREATE", "/tmp/work/seen/other", "other", false],
+            ["DELETE", "/tmp/work/seen/other", "other", false],
+        ],
+        "the stream of a stopped watch": [],
+        "stopped": ["NotFoundError", "not_found"],
+        "watches": ["RateLimitError", "limit_exceeded"],
+        "two readers": "/tmp/work/two",
+        "refusals": refusals,
     });
     assert_eq!(run.json()?, saw);
     Ok(())

@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use casement_test_support::program::http::Request;
 use casement_test_support::program::{Cdp, Options, Server, Session, until};
 use rustix::process::Signal;

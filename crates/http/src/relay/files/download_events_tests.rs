@@ -1,5 +1,7 @@
 //! Tests of the marked events of downloads.
 
+use serde_json::Value;
+
 use super::*;
 
 fn event(guid: &str) -> String {
