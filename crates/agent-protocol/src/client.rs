@@ -62,7 +62,7 @@ pub enum ClientError {
     #[error("connecting to the agent: {0}")]
     Connect(#[source] io::Error),
     /// The connection broke.
-    #[error("the connection to the agent broke off: {0}")]
+    #[error("the connection to the agent was lost: {0}")]
     Broken(#[from] hyper::Error),
     /// The agent did not answer in time.
     #[error("the agent did not answer within {} ms", .0.as_millis())]

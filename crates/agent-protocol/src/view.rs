@@ -64,8 +64,7 @@ impl OpenDialog {
 impl std::fmt::Display for OpenDialog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.kind == Self::PRINT {
-            return f
-                .write_str("a print preview is open, and its page takes no input: close it, for example with Escape");
+            return f.write_str("a print preview is open and blocks the page: close it, for example with Escape");
         }
         let given: String = self.message.chars().filter(|character| !character.is_control()).take(100).collect();
         write!(f, "the page waits for an answer to its dialog: {} {given:?}", self.kind)

@@ -38,7 +38,7 @@ impl RestartQueue {
 
     /// Queues a restart and waits until it is done.
     pub(crate) async fn run(&self, kind: RestartKind) -> Result<Status, Refusal> {
-        let gone = || Refusal::new(ErrorCode::NotReady, "the browser is gone");
+        let gone = || Refusal::new(ErrorCode::NotReady, "the browser has ended");
         let (result, done) = oneshot::channel();
         self.0.send(QueuedRestart { kind, result }).await.map_err(|_| gone())?;
         done.await.map_err(|_| gone())?

@@ -60,7 +60,7 @@ impl End {
     }
 
     fn requested() -> Self {
-        Self::exited(ExitReason::Shutdown, "asked to end")
+        Self::exited(ExitReason::Shutdown, "a shutdown was requested")
     }
 }
 
@@ -187,7 +187,7 @@ impl Supervisor {
         }
         self.telemetry.report_program_end("chromium", Phase::Startup, None);
         self.telemetry.report_reconnect_failure();
-        let detail = format!("Chromium could not be started anew: {}", error.message);
+        let detail = format!("Chromium could not be restarted: {}", error.message);
         Some(End::exited(ExitReason::Crashed, detail))
     }
 

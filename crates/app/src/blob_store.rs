@@ -55,7 +55,7 @@ pub(crate) async fn open_for_server(
     match check(&blobs, rows, data_dir).await {
         Ok(mark) => Ok((blobs, Some(mark))),
         Err(error) if is_away(&blobs) => {
-            warn!(%error, "the object store is away: what needs it is refused until it is back");
+            warn!(%error, "the object store is unavailable: operations that need it are refused until it answers again");
             Ok((blobs, None))
         }
         Err(error) => Err(error.into()),

@@ -175,7 +175,7 @@ impl Relocation {
     ) -> anyhow::Result<()> {
         let location = self.to.location();
         if !self.rows.replace(record.store, (target.store, &location), heartbeat).await? {
-            bail!("a server was started meanwhile, so nothing was changed: stop it and repeat the command");
+            bail!("a server was started during the move, so nothing was changed: stop it and repeat the command");
         }
         Ok(())
     }

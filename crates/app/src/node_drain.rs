@@ -104,7 +104,7 @@ impl NodeDrain {
             }
         };
         let begun = tokio::time::timeout(BEGIN_TIMEOUT, begun).await;
-        begun.context("the node did not begin to drain: the database is away, or the node was told to serve again")
+        begun.context("the node did not begin to drain: the database is unavailable, or the node was resumed")
     }
 
     async fn drained(&self) -> anyhow::Result<()> {
@@ -113,7 +113,7 @@ impl NodeDrain {
             match self.own.state() {
                 NodeState::Drained => return Ok(()),
                 NodeState::Draining => changes.next().await,
-                NodeState::Serving => bail!("the node was told to serve again before it was drained"),
+                NodeState::Serving => bail!("the node was resumed before it was drained"),
             }
         }
     }

@@ -115,7 +115,7 @@ async fn rotate(keys: &MasterKeys, sealed: &SealedTables) -> anyhow::Result<()> 
     } else {
         writeln!(out, "sealing under the first key of CASEMENT_MASTER_KEY, {current}")?;
     }
-    writeln!(out, "sealed anew: {done}")?;
+    writeln!(out, "resealed: {done}")?;
     if retained > 0 {
         writeln!(
             out,
@@ -123,7 +123,7 @@ async fn rotate(keys: &MasterKeys, sealed: &SealedTables) -> anyhow::Result<()> 
         )?;
     }
     for (place, error) in &failed {
-        writeln!(out, "not sealed anew: {place}: {error}")?;
+        writeln!(out, "not resealed: {place}: {error}")?;
     }
     anyhow::ensure!(failed.is_empty(), "{} of what is sealed cannot be opened and stays as it is", failed.len());
     Ok(())

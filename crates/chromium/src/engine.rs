@@ -153,7 +153,7 @@ impl Engine {
         let path = running.sandbox.listener_path(DIAL_SOCKET);
         client::dial(path, channel).await.map_err(|error| match (channel, &error) {
             // Chromium listens as long as it runs.
-            (Channel::Cdp, ClientError::NotConnected(_)) => failed(EngineFault::BrowserCrashed, "Chromium is gone"),
+            (Channel::Cdp, ClientError::NotConnected(_)) => failed(EngineFault::BrowserCrashed, "Chromium has ended"),
             _ => running.failed(&error),
         })
     }

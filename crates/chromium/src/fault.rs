@@ -129,7 +129,7 @@ pub(crate) fn call(id: BrowserId, condition: Condition, error: &ClientError) -> 
 
 /// Returns the error of a restart that may have ended the browser.
 pub(crate) fn lost_restart(why: &str) -> EngineError {
-    let message = shorten(format!("Chromium was not started anew: {why}"));
+    let message = shorten(format!("Chromium was not restarted: {why}"));
     EngineError::Lost { fault: EngineFault::BrowserCrashed, message }
 }
 

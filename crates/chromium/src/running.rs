@@ -70,7 +70,7 @@ impl Running {
     /// Fails while the browser restarts.
     pub(crate) fn ensure_not_restarting(&self) -> Result<(), EngineError> {
         if self.restarting.load(Ordering::Relaxed) {
-            return Err(failed(EngineFault::BrowserHung, "the browser is being started anew"));
+            return Err(failed(EngineFault::BrowserHung, "the browser is being restarted"));
         }
         Ok(())
     }

@@ -344,7 +344,7 @@ pub(crate) async fn save(
     let transfer = Transfer::new(length, file.is_some());
     let Some(file) = file else {
         while let Some(frame) = body.frame().await {
-            let frame = frame.context("the download broke off")?;
+            let frame = frame.context("the download was interrupted")?;
             output::write_out(frame.data_ref().map_or(&[][..], |data| data))?;
         }
         return Ok(());
@@ -355,7 +355,7 @@ pub(crate) async fn save(
         .tempfile_in(folder)
         .with_context(|| format!("cannot write to {}", folder.display()))?;
     while let Some(frame) = body.frame().await {
-        let frame = frame.context("the download broke off")?;
+        let frame = frame.context("the download was interrupted")?;
         let data = frame.data_ref().map_or(&[][..], |data| data);
         incomplete.write_all(data)?;
         transfer.advance(data.len());

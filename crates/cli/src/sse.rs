@@ -35,7 +35,7 @@ impl Events {
             match self.body.frame().await {
                 None => return Ok(None),
                 Some(frame) => {
-                    let frame = frame.context("the stream broke off")?;
+                    let frame = frame.context("the stream was interrupted")?;
                     self.unread.extend(frame.data_ref().into_iter().flatten().filter(|byte| **byte != b'\r'));
                 }
             }

@@ -85,7 +85,7 @@ async fn read_with_timeout(payload: &mut Payload, max_bytes: usize, timeout: Dur
     let timed_out = |_| ApiError::new(Code::RequestTimeout, "the body stopped coming");
     while let Some(chunk) = tokio::time::timeout(timeout, payload.next()).await.map_err(timed_out)? {
         let chunk = chunk.map_err(|error| {
-            ApiError::new(Code::BadRequest, "the body broke off or cannot be read").caused_by(error.to_string())
+            ApiError::new(Code::BadRequest, "the body ended early or cannot be read").caused_by(error.to_string())
         })?;
         if body.len() + chunk.len() > max_bytes {
             return Err(too_large(max_bytes));
@@ -144,7 +144,7 @@ async fn forward(
             Err(_) => Err(OperationError::Stalled { seconds: READ_TIMEOUT.as_secs() as u32 }),
             Ok(None) => return None,
             Ok(Some(Err(error))) => {
-                Err(OperationError::Broken(format!("the body broke off or cannot be read: {error}")))
+                Err(OperationError::Broken(format!("the body ended early or cannot be read: {error}")))
             }
             Ok(Some(Ok(chunk))) => match remaining_bytes.checked_sub(chunk.len() as u64) {
                 Some(remaining) => {

@@ -166,7 +166,7 @@ where
     let (mut sender, connection) = http1::Builder::new().max_buf_size(PIPE_BYTES).handshake(TokioIo::new(ours)).await?;
     let connection = AbortOnDropHandle::new(tokio::task::spawn_local(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "a request over HTTP/2 broke off");
+            tracing::debug!(%error, "a request over HTTP/2 was interrupted");
         }
     }));
     let response = sender.send_request(to_http1(request)).await?;

@@ -17,7 +17,7 @@ impl Generation {
     /// Ends the generation with this number, if it has not ended yet: of many calls that fail, one ends it.
     pub(crate) fn end(&self, number: u64) {
         if self.0.compare_exchange(number, number + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            tracing::warn!("a connection to the database can only read; all of them are opened anew");
+            tracing::warn!("a connection to the database can only read; all connections are reopened");
         }
     }
 }

@@ -289,7 +289,7 @@ impl AppBuilder {
             tokio::time::timeout(timeout, link::next_answer(&mut stream, &mut LogRelay::new(build_log, None))).await;
         let answer = match answer {
             Ok(Ok(answer)) => answer,
-            _ => Answer::Refused { reason: "its process broke off".to_owned() },
+            _ => Answer::Refused { reason: "its process ended unexpectedly".to_owned() },
         };
         let failed =
             |reason: String| Err(failure::build(BuildStep::Load, format_args!("{}: {reason}", entrypoint.path())));
@@ -417,7 +417,7 @@ async fn run(
         }
         Ok(exit) if last.is_empty() => Err(failure::build(step, format_args!("{what} {}", failure::ended(&exit)))),
         Ok(exit) => Err(failure::build(step, format_args!("{what} {}: {last}", failure::ended(&exit)))),
-        Err(error) => Err(internal_error(format_args!("{what} broke off: {error}"))),
+        Err(error) => Err(internal_error(format_args!("{what} was interrupted: {error}"))),
     }
 }
 

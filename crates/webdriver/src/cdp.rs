@@ -153,7 +153,7 @@ impl WebDriverEngine {
             tracing::info!(engine = %self.name(), browser = %session.browser, %error, "no CDP connection");
             Refusal::Server
         };
-        let broken = |_: io::Error| failed(GridError::away("the connection broke off"));
+        let broken = |_: io::Error| failed(GridError::away("the connection was lost"));
         let (mut grid, endpoint) = self.connect(session, Channel::Cdp).await.map_err(failed)?;
         grid.write_all(upgrade(&endpoint, request).as_bytes()).await.map_err(broken)?;
         grid.write_all(&request.rest).await.map_err(broken)?;

@@ -110,7 +110,7 @@ impl Client {
                 if error.is::<http_body_util::LengthLimitError>() {
                     GridError::nonsense(format!("it has more than {max} bytes"))
                 } else {
-                    GridError::away("the answer broke off")
+                    GridError::away("the response was interrupted")
                 }
             })?;
             Ok((status, body.to_bytes()))
@@ -137,7 +137,7 @@ impl Client {
         }
         self.http.request(request).await.map_err(|error| {
             let cause = error.source().and_then(|source| source.downcast_ref::<GridError>());
-            cause.cloned().unwrap_or_else(|| GridError::away("the connection broke off"))
+            cause.cloned().unwrap_or_else(|| GridError::away("the connection was lost"))
         })
     }
 }

@@ -202,7 +202,7 @@ impl WebDriverEngine {
             }
             // The text of others may hold the URL with the credentials.
             CmdError::FailedC(_) | CmdError::Failed(_) | CmdError::Lost(_) => {
-                GridError::away("the connection broke off")
+                GridError::away("the connection was lost")
             }
             _ => GridError::nonsense("the answer to a command of classic WebDriver"),
         }
@@ -226,7 +226,7 @@ async fn ask<S>(stream: S, endpoint: &Endpoint, question: Value) -> Result<Value
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let broken = |_| GridError::away("the WebSocket broke off");
+    let broken = |_| GridError::away("the WebSocket was interrupted");
     let url = format!("ws://{}{}", endpoint.host, endpoint.path);
     let mut request = url.into_client_request().map_err(|_| GridError::nonsense("the address of the WebSocket"))?;
     request.headers_mut().extend(endpoint.headers.clone());

@@ -149,7 +149,7 @@ impl Browser {
     async fn settle_display(&self) {
         let Some(x11) = self.display.x11.get().cloned() else { return };
         if let Err(error) = blocking(move || settle(&x11)).await {
-            tracing::debug!(%error, "the browser's window takes no events");
+            tracing::debug!(%error, "the browser's window does not accept input events");
         }
     }
 

@@ -8,7 +8,7 @@ use casement_agent_protocol::ErrorCode;
 /// The reason why an input action failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InputError {
-    #[error("the page takes no input: {0}")]
+    #[error("the page does not accept input: {0}")]
     Page(#[from] CdpError),
     #[error(transparent)]
     Display(#[from] DisplayError),

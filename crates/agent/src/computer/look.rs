@@ -50,7 +50,9 @@ impl DrawnPicker {
     pub(super) fn refusal(&self) -> InputError {
         let how = if self.open.is_list() { "choose with ArrowDown, ArrowUp and Return" } else { "use its keys" };
         let open = &self.open;
-        InputError::Picker(format!("{open} takes no such input without a display: {how}, or close it with Escape"))
+        InputError::Picker(format!(
+            "{open} does not accept this input without a display: {how}, or close it with Escape"
+        ))
     }
 }
 

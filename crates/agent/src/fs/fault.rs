@@ -99,7 +99,7 @@ impl Fault {
 
     /// Creates the fault of a request whose content is incomplete or not valid.
     pub(crate) fn broken(error: impl fmt::Display) -> Self {
-        Self::new(ErrorCode::BrokenBody, Field::Path, format_args!("the content broke off: {error}"))
+        Self::new(ErrorCode::BrokenBody, Field::Path, format_args!("the content ended early: {error}"))
     }
 
     /// Converts the fault to one of a path where a directory is necessary.

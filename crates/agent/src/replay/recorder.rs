@@ -122,7 +122,7 @@ impl Recorder {
         let viewport = self.replays.browser.viewport();
         let size = *self.size.get_or_insert_with(|| Size::of(viewport.width, viewport.height));
         let to = self.plan.folder.join(format!("{}.{}.part", self.recording.id, self.parts.len()));
-        let live = self.replays.browser.ready().ok_or("the browser is gone")?;
+        let live = self.replays.browser.ready().ok_or("the browser has ended")?;
         let source = match &live.display {
             Some(display) => {
                 Source::Display { name: display.name().to_owned(), width: viewport.width, height: viewport.height }

@@ -207,7 +207,7 @@ impl FrameWriter {
             self.to.flush().await
         };
         match timeout(STALL_TIMEOUT, write).await {
-            Ok(written) => written.map_err(|error| format!("ffmpeg takes no more pictures: {error}")),
+            Ok(written) => written.map_err(|error| format!("ffmpeg accepts no more frames: {error}")),
             Err(_) => Err(format!("ffmpeg took no picture for {} s", STALL_TIMEOUT.as_secs())),
         }
     }

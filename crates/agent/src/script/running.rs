@@ -115,6 +115,6 @@ pub(super) fn describe_end(status: Option<ExitStatus>, stderr: &str) -> String {
         Some((Some(code @ 129..=192), _)) => format!("the script's process ended by signal {}", code - 128),
         Some((Some(code), _)) => format!("the script ended its process with exit code {code}"),
         Some((None, Some(signal))) => format!("the script's process ended by signal {signal}"),
-        _ => "the script's process broke off".to_owned(),
+        _ => "the script's process ended unexpectedly".to_owned(),
     }
 }

@@ -202,7 +202,7 @@ async fn a_crashed_script_is_reported() {
         ("const all = []; for (;;) all.push(new Array(1e6).fill(1))", "more memory than it may have"),
         ("return Buffer.alloc(4 * 2 ** 30).length", "lloca"),
         ("const all = []; for (let n = 0; n < 40; n++) all.push(Buffer.alloc(100 << 20, 1)); return 1", "lloca"),
-        ("require('fs').writeSync(0, Buffer.alloc(64, 255)); await page.waitForTimeout(5000)", "broke off"),
+        ("require('fs').writeSync(0, Buffer.alloc(64, 255)); await page.waitForTimeout(5000)", "ended unexpectedly"),
     ] {
         let error = error(&client, code).await;
         assert!(error.contains(wanted), "{code}: {error}");

@@ -125,7 +125,10 @@ async fn record(blobs: &Blobs, config: &DatabaseConfig) -> anyhow::Result<()> {
     let (heartbeat, location) = (rows.last_heartbeat().await?, blobs.location());
     let is_recorded = rows.replace(record.store, (mark.store, &location), heartbeat).await?;
     connections.close();
-    ensure!(is_recorded && mark.database == record.database, "a server has used {location} or the database meanwhile");
+    ensure!(
+        is_recorded && mark.database == record.database,
+        "a server used {location} or the database during the restore"
+    );
     Ok(())
 }
 

@@ -78,7 +78,7 @@ impl Job for BlobWatch {
         match (&self.reported, &why) {
             (Some(_), None) => info!("the object store responds again"),
             (reported, Some(why)) if reported.as_ref() != Some(why) => {
-                warn!(why, "the object store cannot be used: what is to be saved is kept and tried again");
+                warn!(why, "the object store cannot be used: pending saves are kept and retried");
             }
             _ => {}
         }

@@ -60,7 +60,7 @@ impl TicketNotifications {
                 self.node_waker.read_soon();
                 self.changes.apply_all();
                 if let Err(error) = self.reconcile().await {
-                    warn!(%error, "tickets that were decided meanwhile cannot be read");
+                    warn!(%error, "cannot read the tickets that were decided while notifications were interrupted");
                 }
             }
         }

@@ -59,7 +59,7 @@ fn every_call_works_and_no_secret_is_exposed(clients: &Clients) -> anyhow::Resul
     assert!(!dump.contains("s3cr3t") && !server.log().contains("s3cr3t"), "a secret stands in clear");
 
     let rotated = server.command(&["secrets", "rotate"]).output()?;
-    assert!(String::from_utf8_lossy(&rotated.stdout).contains("sealed anew: 2"), "{rotated:?}");
+    assert!(String::from_utf8_lossy(&rotated.stdout).contains("resealed: 2"), "{rotated:?}");
     let provider = server.get(PATH)?.expect(200)?.json()?[0]["id"].as_str().unwrap_or_default().to_owned();
     let test = server.post(&format!("{PATH}/{provider}/test"), &json!({}))?.expect(200)?.json()?;
     assert_eq!(test["success"], true, "the running server opens what is sealed under the new key: {test}");

@@ -65,7 +65,7 @@ impl Lines {
             match self.content.next().await.transpose()? {
                 Some(part) => self.buffer.extend_from_slice(&part),
                 None if self.buffer.is_empty() && beginning.is_none() => return Ok(None),
-                None => return Err(invalid(&"it broke off").into()),
+                None => return Err(invalid(&"the stream was interrupted").into()),
             }
         }
     }

@@ -28,7 +28,7 @@ impl Statement {
                 format!("includes no {}, which the action is about", kind.as_str())
             }
             _ if !Kind::ALL.into_iter().any(|kind| is_possible(action, resource, kind)) => {
-                format!("includes nothing that {action} is ever asked of")
+                format!("covers no resource of the action {action}")
             }
             _ => return Ok(Self { action, resource }),
         };

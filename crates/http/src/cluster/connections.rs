@@ -135,7 +135,7 @@ impl RelayedBody for Full<Bytes> {
 
 fn report(node: NodeId, ended: hyper::Result<()>) {
     if let Err(error) = ended {
-        tracing::debug!(%node, %error, "a connection to a node broke off");
+        tracing::debug!(%node, %error, "a connection to another node was lost");
     }
 }
 

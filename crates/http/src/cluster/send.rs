@@ -19,7 +19,7 @@ pub(super) enum SendError {
     #[error("nothing was sent: {0}")]
     Unsent(#[source] hyper::Error),
     /// The connection broke off. The node may have done what was requested.
-    #[error("the connection broke off: {0}")]
+    #[error("the connection was lost: {0}")]
     Broken(#[source] hyper::Error),
     /// The node was lost, or has started again, before it answered. It may have done what was requested.
     #[error("the node was lost before it answered")]

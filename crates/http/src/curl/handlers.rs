@@ -117,7 +117,7 @@ async fn read_body(mut parts: ByteStream, session: &Session) -> Result<Vec<u8>, 
         let part = part.map_err(|error| match error {
             // The browser still works, so the target has ended the response early.
             OperationError::Engine(EngineError::Lost { fault: EngineFault::AgentError, .. }) => {
-                let message = "the answer broke off".to_owned();
+                let message = "the response was interrupted".to_owned();
                 ApiError::from(OperationError::Upstream { fault: UpstreamFault::Connect, message }).caused_by(error)
             }
             other => other.into(),

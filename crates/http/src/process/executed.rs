@@ -61,7 +61,7 @@ impl ResponseWriter {
             }
         }
         while self.received.is_empty() {
-            let broken = || OperationError::Failed("the output broke off".to_owned());
+            let broken = || OperationError::Failed("the output was interrupted".to_owned());
             self.received = self.output.next().await.ok_or_else(broken)??;
         }
         let length = self.received.len().min(usize::try_from(self.remaining_bytes).unwrap_or(usize::MAX));

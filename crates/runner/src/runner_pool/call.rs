@@ -112,7 +112,7 @@ async fn give_call(inner: &Inner, app_sandbox: &AppSandbox, call: &Call) -> std:
     match next(&mut stream).await? {
         Some(Answer::Done) => Ok(CallStart::Taken),
         Some(Answer::Refused { .. }) => Ok(CallStart::Refused),
-        _ => Err(std::io::Error::other("its process broke off")),
+        _ => Err(std::io::Error::other("its process ended unexpectedly")),
     }
 }
 

@@ -384,7 +384,7 @@ impl DeploymentPool {
             Ok(Err(_)) if app_sandbox.sandbox().is_ok_and(casement_sandbox::Sandbox::oom_killed) => {
                 Err(LoadError::Program(OUT_OF_MEMORY.to_owned()))
             }
-            Ok(Err(_)) => Err(host("its process broke off")),
+            Ok(Err(_)) => Err(host("its process ended unexpectedly")),
             Err(_) => Err(host("its process was not loaded in time")),
         }
     }

@@ -159,7 +159,7 @@ fn unchunked(mut rest: &[u8]) -> anyhow::Result<Vec<u8>> {
             return Ok(body);
         }
         if rest.len() < size + 2 {
-            bail!("the answer broke off inside a chunk");
+            bail!("the response was interrupted inside a chunk");
         }
         body.extend_from_slice(&rest[..size]);
         rest = &rest[size + 2..];

@@ -53,7 +53,7 @@ impl FlowRunner {
             | Understanding::Step(_)
             | Understanding::Busy
             | Understanding::NotUnderstood => {
-                unknown(FlowError::PageNotUnderstood, "it could not be told whether the login holds")
+                unknown(FlowError::PageNotUnderstood, "whether the login is still valid could not be determined")
             }
         }
     }
