@@ -2,6 +2,7 @@
 
 mod background;
 mod infrastructure;
+mod periodic_jobs;
 mod pool_fill_progress;
 mod reload;
 mod repositories;

@@ -1,40 +1,16 @@
-//! Maintains the audit trail: creates partitions ahead of time, deletes old records, and publishes the time up to which
-//! this node's records are complete.
+//! Publishes the time up to which this node's audit records are complete.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use casement_domain::audit::AuditRepository;
 use casement_domain::node::Node;
-use casement_domain::{Clock as _, MonotonicClock as _, MonotonicTime};
+use casement_domain::{MonotonicClock as _, MonotonicTime};
 use casement_telemetry::audit::BatchedAuditTrail;
 use tokio_util::sync::CancellationToken;
 
 use super::{Due, Job};
 use crate::system::System;
-
-/// Creates partitions ahead of time and drops records that are too old.
-pub(crate) struct AuditRetention {
-    pub(crate) repository: Arc<dyn AuditRepository>,
-    pub(crate) retention: time::Duration,
-}
-
-#[async_trait]
-impl Job for AuditRetention {
-    fn name(&self) -> &'static str {
-        "audit retention"
-    }
-
-    fn interval(&self) -> Duration {
-        Duration::from_secs(3600)
-    }
-
-    async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
-        let now = System.now();
-        Ok(self.repository.tidy(now, now - self.retention).await?)
-    }
-}
 
 /// The interval of the reports of a node that is alone.
 const ALONE: time::Duration = time::Duration::seconds(15);

@@ -235,27 +235,6 @@ impl Job for LoginChecks {
     }
 }
 
-/// Deletes old login flows.
-pub(crate) struct LoginRetention {
-    pub(crate) runner: FlowRunner,
-    pub(crate) retention: time::Duration,
-}
-
-#[async_trait]
-impl Job for LoginRetention {
-    fn name(&self) -> &'static str {
-        "login retention"
-    }
-
-    fn interval(&self) -> Duration {
-        Duration::from_secs(3600)
-    }
-
-    async fn run(&mut self, _stop: &CancellationToken) -> anyhow::Result<()> {
-        Ok(self.runner.forget(self.retention).await?)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use casement_postgres::DatabaseConfig;

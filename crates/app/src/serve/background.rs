@@ -20,11 +20,10 @@ use super::use_cases::UseCases;
 use crate::apps::ChangeFeed;
 use crate::engines::GridSweep;
 use crate::jobs::{
-    AppJobs, AuditCompleteness, AuditExportJob, AuditRetention, AuthNotifications, BlobWatch, BrowserCleanup,
-    BrowserEvents, ChangeHandler, DeletedResourceRetention, DiskJob, Drain, Due, DueWorkJob, ExtensionCleanup,
-    Heartbeat, IdleSessions, Job, LoginChecks, LoginFlows, LoginRetention, LostBrowsers, LostNodes, MetricsUpkeep,
-    NodeReturn, PoolFillJob, PoolMetrics, ProfileCleanup, ProxyChecks, Reconcile, ReplayCleanup, SessionRetention,
-    SpareFilling, StartSlots, TelemetryRetention, TelemetryTakeover, TicketNotifications, UncertainWrites, spawn,
+    AppJobs, AuditCompleteness, AuditExportJob, AuthNotifications, BlobWatch, BrowserCleanup, BrowserEvents,
+    ChangeHandler, DiskJob, Drain, Due, DueWorkJob, Heartbeat, Job, LoginChecks, LoginFlows, LostBrowsers, LostNodes,
+    MetricsUpkeep, NodeReturn, PoolFillJob, PoolMetrics, ProxyChecks, Reconcile, SpareFilling, StartSlots,
+    TicketNotifications, spawn,
 };
 use crate::proxies;
 use crate::settings::ServeSettings;
@@ -64,7 +63,9 @@ impl BackgroundJobs {
         jobs.start(DueWorkJob { rows, run, board: infrastructure.due_work.clone() });
         jobs.sessions(&cases);
         jobs.browsers(events, checked_pools);
-        jobs.retention(&cases);
+        jobs.periodic(&cases);
+        let (others, abandoned) = (jobs.due(|work| work.other_nodes), jobs.due(|work| work.abandoned_calls));
+        jobs.start(AuditCompleteness::new(services.trail.clone(), others, abandoned));
         jobs.logins(&cases);
         let export = cases.audit_export.deps;
         jobs.start(AuditExportJob { interval: export.interval, exporter: AuditExporter::new(export) });
@@ -96,15 +97,15 @@ impl BackgroundJobs {
     }
 }
 
-struct Jobs<'a> {
-    infrastructure: &'a Infrastructure,
-    services: &'a SessionServices,
-    settings: &'a ServeSettings,
+pub(super) struct Jobs<'a> {
+    pub(super) infrastructure: &'a Infrastructure,
+    pub(super) services: &'a SessionServices,
+    pub(super) settings: &'a ServeSettings,
     store: &'a Store,
 }
 
 impl Jobs<'_> {
-    fn start(&self, job: impl Job) -> JoinHandle<()> {
+    pub(super) fn start(&self, job: impl Job) -> JoinHandle<()> {
         spawn(job, self.services.stop.child_token())
     }
 
@@ -184,7 +185,6 @@ impl Jobs<'_> {
             runtime: Handle::current(),
         };
         reports.begin();
-        self.start(IdleSessions { sessions: sessions.clone() });
         self.start(LostNodes {
             others: NodeWatch::new(*node, rows.nodes.clone(), Arc::new(System)),
             nodes: rows.nodes.clone(),
@@ -201,7 +201,6 @@ impl Jobs<'_> {
             due_tickets: self.due(|work| work.tickets),
         });
         self.start(PoolMetrics { sessions, pools: rows.pools.clone(), figures: self.services.figures.clone() });
-        self.start(UncertainWrites { leases });
         self.start(tickets);
     }
 
@@ -237,26 +236,6 @@ impl Jobs<'_> {
         self.start(SpareFilling { own, spares, engine: port.clone(), slots });
     }
 
-    /// Spawns the jobs that delete old data.
-    fn retention(&self, cases: &UseCases) {
-        let Infrastructure { rows, blobs, replays, .. } = self.infrastructure;
-        let days = |days: u32| time::Duration::days(days.into());
-        self.start(AuditRetention { repository: rows.audit.clone(), retention: days(self.settings.audit_days) });
-        self.start(AuditCompleteness::new(
-            self.services.trail.clone(),
-            self.due(|work| work.other_nodes),
-            self.due(|work| work.abandoned_calls),
-        ));
-        self.start(TelemetryRetention { store: rows.telemetry.clone(), retention: days(self.settings.telemetry_days) });
-        self.start(SessionRetention { sessions: rows.sessions.clone(), retention: days(self.settings.session_days) });
-        let retention = days(self.settings.deleted_days);
-        self.start(DeletedResourceRetention { resources: rows.deleted_resources.clone(), retention });
-        self.start(TelemetryTakeover { exporter: self.services.destination_exporter.clone() });
-        self.start(ReplayCleanup { archive: replays.clone() });
-        self.start(ExtensionCleanup { extensions: cases.extensions.clone() });
-        self.start(ProfileCleanup { profiles: cases.profiles.clone(), blobs: blobs.clone() });
-    }
-
     fn logins(&self, cases: &UseCases) {
         let UseCases { logins, auth_changes, .. } = cases;
         self.start(AuthNotifications {
@@ -272,7 +251,5 @@ impl Jobs<'_> {
             self.due(|work| work.login_flows),
         ));
         self.start(LoginChecks { runner: logins.clone(), due: self.due(|work| work.auth_connections) });
-        let retention = time::Duration::days(self.settings.login_days.into());
-        self.start(LoginRetention { runner: logins.clone(), retention });
     }
 }
