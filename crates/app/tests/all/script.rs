@@ -120,8 +120,19 @@ fn executors_the_repl_and_tools_of_pages_share_the_sessions_browser() -> anyhow:
     assert_eq!(second["content"], json!([{ "type": "text", "channel": "write", "text": "2" }]), "{second}");
     assert_eq!(second["repl_id"], first["repl_id"]);
 
+    let names = || -> anyhow::Result<Vec<Value>> {
+        let listed = server.get(&path("playwright/executors"))?.expect(200)?.json()?;
+        Ok(listed["executors"].as_array().into_iter().flatten().map(|executor| executor["name"].clone()).collect())
+    };
+    let open = json!({ "code": "await page.setContent('<title>kept')", "executor": "kept", "timeout_sec": 110 });
+    post("playwright/execute", open)?;
+    assert_eq!(names()?, ["default", "tools", "kept"]);
+    server.delete(&path("playwright/executors/kept?close_tab=false"))?.expect(204)?;
     server.delete(&path("playwright/executors/tools"))?.expect(204)?;
+    assert_eq!(names()?, ["default"]);
     assert_eq!(server.post(&path("webmcp/invoke"), &call)?.expect(404)?.json()?["code"], "not_found");
+    let titles = "return (await Promise.all(context.pages().map(page => page.title()))).includes('kept')";
+    assert_eq!(post("playwright/execute", json!({ "code": titles, "timeout_sec": 110 }))?["result"], true);
     Ok(())
 }
 

@@ -24,6 +24,12 @@ def size(png):
     return struct.unpack(">II", png[16:24])
 
 
+def shown(session):
+    """Returns the URL of the page once it has loaded, which may be after the response."""
+    code = "await page.waitForURL(url => url.href !== 'about:blank'); return page.url()"
+    return strict.browsers.playwright.execute(session.session_id, code=code, timeout_sec=100).result
+
+
 def refused(call):
     """Status and code of the error that the client raises; the detail's code where there is one."""
     try:
@@ -58,6 +64,7 @@ def pools():
     empty = plain.browser_pools.acquire(pool.id, acquire_timeout_seconds=0)
     assert empty == (None if NEWEST else ""), "204, when nobody gave a browser back in time"
 
+    assert shown(session) == pages + "/green"
     assert strict.browsers.retrieve(NAME).session_id == session.session_id
     assert [found.session_id for found in strict.browsers.list(tags={"from": "python"})] == [session.session_id]
     shot = strict.browsers.computer.capture_screenshot(session.session_id).read()
@@ -101,6 +108,7 @@ def browsers():
     )
     assert made.headless and not made.stealth and made.name == NAME and made.timeout_seconds == 900, made
     assert made.session_id in made.base_url and "jwt=" in made.cdp_ws_url and "jwt=" in made.webdriver_ws_url, made
+    assert shown(made) == pages + "/form"
     got = strict.browsers.retrieve(made.session_id)
     assert got.cdp_ws_url == made.cdp_ws_url, "an address stays the same"
     assert [found.session_id for found in strict.browsers.list(query=NAME)] == [made.session_id]
