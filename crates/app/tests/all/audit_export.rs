@@ -12,6 +12,7 @@ use super::host::{id_of, sql};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 const PATH: &str = "/audit-logs/export/destinations";
+const TRAIL: &str = "trail";
 /// The number of kills of a server that exports.
 const KILLS: u32 = 4;
 
@@ -25,9 +26,9 @@ fn offering(store: &ObjectStore, secret: &str) -> Options {
 }
 
 /// Creates a destination and activates it; returns its path.
-fn activated(server: &Server) -> anyhow::Result<String> {
+fn activated(server: &Server, prefix: &str) -> anyhow::Result<String> {
     let new = json!({
-        "type": "s3", "format": "jsonl.gz", "bucket": ObjectStore::BUCKET, "prefix": "trail", "region": "us-east-1",
+        "type": "s3", "format": "jsonl.gz", "bucket": ObjectStore::BUCKET, "prefix": prefix, "region": "us-east-1",
     });
     let created = server.post(PATH, &new)?.expect(201)?.json()?;
     let path = format!("{PATH}/{}", created["id"].as_str().context("no id")?);
@@ -36,9 +37,9 @@ fn activated(server: &Server) -> anyhow::Result<String> {
 }
 
 /// Returns the exported records: how often each id occurs, and the ids of requests.
-fn exported(store: &ObjectStore) -> anyhow::Result<(BTreeMap<String, u32>, BTreeSet<String>)> {
+fn exported(store: &ObjectStore, prefix: &str) -> anyhow::Result<(BTreeMap<String, u32>, BTreeSet<String>)> {
     let (mut ids, mut requests) = (BTreeMap::new(), BTreeSet::new());
-    for name in store.names("trail/")? {
+    for name in store.names(&format!("{prefix}/"))? {
         for line in store.lines(&name)? {
             let record: Value = serde_json::from_str(&line)?;
             *ids.entry(record["id"].as_str().context("no id")?.to_owned()).or_default() += 1;
@@ -49,9 +50,9 @@ fn exported(store: &ObjectStore) -> anyhow::Result<(BTreeMap<String, u32>, BTree
 }
 
 /// Waits until the records of these calls are in the bucket.
-fn until_exported(store: &ObjectStore, calls: &BTreeSet<String>) -> anyhow::Result<()> {
+fn until_exported(store: &ObjectStore, prefix: &str, calls: &BTreeSet<String>) -> anyhow::Result<()> {
     until("the records are in the bucket", TEST_TIMEOUT, || {
-        exported(store).is_ok_and(|(_, requests)| calls.is_subset(&requests)).then_some(())
+        exported(store, prefix).is_ok_and(|(_, requests)| calls.is_subset(&requests)).then_some(())
     })
 }
 
@@ -70,16 +71,16 @@ fn calls(server: &Server, name: &str, count: u32) -> anyhow::Result<BTreeSet<Str
 fn each_record_is_in_the_bucket_once_across_kills_and_outages_of_the_store() -> anyhow::Result<()> {
     let mut store = ObjectStore::start()?;
     let mut server = Server::start(offering(&store, ObjectStore::KEY.1))?;
-    let path = activated(&server)?;
+    let path = activated(&server, TRAIL)?;
     let mut made = calls(&server, "first", 30)?;
-    until_exported(&store, &made)?;
+    until_exported(&store, TRAIL, &made)?;
     for round in 0..KILLS {
         // Each kill finds the export at another place.
         made.extend(calls(&server, &format!("kill-{round}"), 40 + 60 * round)?);
         server.kill()?;
         server.restart()?;
     }
-    until_exported(&store, &made)?;
+    until_exported(&store, TRAIL, &made)?;
 
     store.stop();
     made.extend(calls(&server, "away", 30)?);
@@ -90,13 +91,13 @@ fn each_record_is_in_the_bucket_once_across_kills_and_outages_of_the_store() -> 
     assert_eq!(failed["last_error"], "the store cannot be reached", "{failed}");
     assert!(failed["next_attempt_at"].is_string(), "{failed}");
     store.restart()?;
-    until_exported(&store, &made)?;
+    until_exported(&store, TRAIL, &made)?;
 
     // A pause delays what happens meanwhile.
     server.send("PATCH", &path, Some(&json!({ "status": "paused" })))?.expect(200)?;
     made.extend(calls(&server, "paused", 10)?);
     server.send("PATCH", &path, Some(&json!({ "status": "active" })))?.expect(200)?;
-    until_exported(&store, &made)?;
+    until_exported(&store, TRAIL, &made)?;
     let stored = sql(
         &server,
         "select r.id from audit_records r, audit_destinations d where (r.at, r.id) <= \
@@ -104,7 +105,7 @@ fn each_record_is_in_the_bucket_once_across_kills_and_outages_of_the_store() -> 
     )?;
     let stored = stored.lines().map(id_of).collect::<anyhow::Result<BTreeSet<_>>>()?;
     server.delete(&path)?.expect(204)?;
-    let (ids, _) = exported(&store)?;
+    let (ids, _) = exported(&store, TRAIL)?;
     let missing: Vec<_> = stored.iter().filter(|id| !ids.contains_key(*id)).collect();
     let twice: Vec<_> = ids.iter().filter(|(_, times)| **times > 1).collect();
     eprintln!("{} records in {} objects", ids.len(), store.names("trail/")?.len());
@@ -116,7 +117,7 @@ fn each_record_is_in_the_bucket_once_across_kills_and_outages_of_the_store() -> 
 fn wrong_keys_are_shown_without_the_keys_and_right_ones_export_what_waited() -> anyhow::Result<()> {
     let mut store = ObjectStore::start()?;
     let server = Server::start(offering(&store, "barracuda"))?;
-    let path = activated(&server)?;
+    let path = activated(&server, TRAIL)?;
     let made = calls(&server, "call", 5)?;
     let failed = until("the failure is shown", TEST_TIMEOUT, || {
         let record = server.get(&path).ok()?.json().ok()?;
@@ -129,10 +130,18 @@ fn wrong_keys_are_shown_without_the_keys_and_right_ones_export_what_waited() -> 
     assert!(!server.log().contains("barracuda") && !failed.to_string().contains("barracuda"));
 
     store.restart_with("barracuda")?;
-    until_exported(&store, &made)?;
+    until_exported(&store, TRAIL, &made)?;
     let repaired = server.get(&path)?.expect(200)?.json()?;
     assert_eq!(repaired["consecutive_failures"], 0, "{repaired}");
     assert!(repaired["last_success_at"].is_string() && repaired.get("next_attempt_at").is_none(), "{repaired}");
+
+    // A deleted destination gets nothing of what another one gets.
+    server.delete(&path)?.expect(204)?;
+    activated(&server, "later")?;
+    let later = calls(&server, "later", 5)?;
+    until_exported(&store, "later", &later)?;
+    let (_, deleted) = exported(&store, TRAIL)?;
+    assert!(deleted.is_disjoint(&later), "{deleted:?}");
     Ok(())
 }
 
