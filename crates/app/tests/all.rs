@@ -28,6 +28,7 @@ mod all {
     mod connect;
     mod connect_server;
     mod contexts;
+    mod costs;
     mod credential_providers;
     mod credentials;
     mod database_outages;
@@ -47,7 +48,6 @@ mod all {
     mod hosted_login;
     mod hostile;
     mod https;
-    mod idle_server;
     mod internet;
     mod invalid_requests;
     mod isolation;

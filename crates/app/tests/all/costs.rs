@@ -1,4 +1,5 @@
-//! Tests what a server costs its database: without callers, and for each session and lease.
+//! Tests what does not depend on the speed of a machine: the statements of a server without callers, of a session and of a
+//! lease, and the processes of a session.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use casement_test_support::program::{Options, Server, Session};
+use casement_test_support::program::{Cdp, Options, Process, Server, Session, until};
 use serde_json::json;
 
 use super::host::sql;
@@ -124,4 +125,37 @@ fn a_lease_and_a_session_need_a_known_number_of_statements() -> anyhow::Result<(
         let release = json!({ "session_id": leased["session_id"], "reuse": false });
         server.post("/browser_pools/counted/release", &release)?.expect(204).map(drop)
     })
+}
+
+/// The processes of an idle session without and with a display, its agent and bubblewrap's included.
+const MOST_PROCESSES: [(bool, usize); 2] = [(true, 14), (false, 16)];
+
+#[test]
+fn an_idle_session_has_a_known_number_of_processes() -> anyhow::Result<()> {
+    let server = Server::start(Options::default())?;
+    let count = || {
+        let is_of_database =
+            |process: &Process| process.argv.first().is_some_and(|program| program.contains("postgres"));
+        server.processes().iter().filter(|process| !is_of_database(process)).count()
+    };
+    for (headless, most) in MOST_PROCESSES {
+        let before = count();
+        let session = server.create(&json!({ "headless": headless, "timeout_seconds": 600 }))?;
+        let mut client = Cdp::connect(session.text("cdp_ws_url"))?;
+        let page = client.page()?;
+        client.evaluate(&page, "1")?;
+        // Some processes start later.
+        sleep(Duration::from_secs(5));
+        let mut last = 0;
+        let few = until("the processes of the start have ended", Duration::from_secs(60), || {
+            last = count().saturating_sub(before);
+            (last <= most).then_some(())
+        });
+        eprintln!("headless {headless}: {last} processes");
+        few.with_context(|| format!("headless {headless}: {last} processes, at most {most}"))?;
+        ensure!(last > 5, "headless {headless}: only {last} processes were found");
+        drop(client);
+        server.delete(&format!("/browsers/{}", session.id()))?.expect(204)?;
+    }
+    Ok(())
 }
