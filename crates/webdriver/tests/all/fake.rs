@@ -17,7 +17,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
@@ -65,15 +65,29 @@ pub(crate) struct Fake {
     model: Arc<Mutex<Model>>,
     pub(crate) address: SocketAddr,
     task: Mutex<AbortHandle>,
+    /// Bound without listening, so that no connection of the machine takes the port while the server is stopped.
+    _reserved: TcpSocket,
+}
+
+/// Binds a socket beside others of this test.
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+    bound(address)?.listen(1024)
 }
 
 impl Fake {
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
+        let reserved = bound(([127, 0, 0, 1], 0).into()).expect("a free port");
+        let address = reserved.local_addr().expect("bound");
         let model = Arc::new(Mutex::new(Model::default()));
-        let task = Mutex::new(serve(listener, model.clone()));
-        Self { model, address, task }
+        let task = Mutex::new(serve(listener(address).expect("the reserved port"), model.clone()));
+        Self { model, address, task, _reserved: reserved }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -119,7 +133,7 @@ impl Fake {
 
     /// Opens the same port again.
     pub(crate) async fn restart(&self) {
-        let listener = TcpListener::bind(self.address).await.expect("the same port");
+        let listener = listener(self.address).expect("the same port");
         *self.task.lock() = serve(listener, self.model.clone());
     }
 }
