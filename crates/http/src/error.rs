@@ -128,11 +128,10 @@ pub(crate) struct ErrorBody {
     inner_error: Option<InnerError>,
 }
 
-/// The body of an error for a WebDriver client.
+/// The body of an error for a WebDriver client. It has no other member: with one, Selenium for Python does not look into
+/// `value`, and raises an error without its class.
 #[derive(Serialize)]
 struct WebDriverBody {
-    #[serde(flatten)]
-    body: ErrorBody,
     value: W3cError,
 }
 
@@ -141,6 +140,8 @@ struct W3cError {
     error: &'static str,
     message: String,
     stacktrace: &'static str,
+    /// The error as other clients get it.
+    data: ErrorBody,
 }
 
 /// An error response. Its message is sent to the caller; its source is logged and never sent.
@@ -267,7 +268,7 @@ impl ApiError {
         }
     }
 
-    /// Adds the error in the format of the WebDriver protocol to the body.
+    /// Gives the body the format of the WebDriver protocol.
     #[must_use]
     pub fn for_webdriver(mut self) -> Self {
         self.0.webdriver.get_or_insert(UNKNOWN_ERROR);
@@ -410,10 +411,10 @@ impl ResponseError for ApiError {
         }
         let body = self.to_body();
         let Some(otherwise) = self.0.webdriver else { return response.json(body) };
-        let value = W3cError { error: self.w3c(otherwise), message: body.message.clone(), stacktrace: "" };
+        let value = W3cError { error: self.w3c(otherwise), message: body.message.clone(), stacktrace: "", data: body };
         // The protocol requires this header in every response.
         response.insert_header((header::CACHE_CONTROL, "no-cache"));
-        response.json(WebDriverBody { body, value })
+        response.json(WebDriverBody { value })
     }
 }
 

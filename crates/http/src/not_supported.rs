@@ -123,6 +123,11 @@ fn member<'a>(body: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
 
 /// Returns the error for a path without a route.
 pub(crate) fn unknown_route(request: &HttpRequest) -> ApiError {
+    let error = unknown(request);
+    if request.path().starts_with("/wd/hub/") { error.for_webdriver() } else { error }
+}
+
+fn unknown(request: &HttpRequest) -> ApiError {
     match operation(request.method(), request.path()) {
         Some(name) => ApiError::new(Code::NotSupported, format!("{name}: this server does not have the operation"))
             .with_status(StatusCode::NOT_FOUND),

@@ -156,7 +156,7 @@ fn profiles_extensions_replays_and_apps_are_in_the_store_and_wait_for_it() -> an
         let waiting = metric(&server, "casement_browsers_pending_removal ").ok()??;
         (waiting >= 2.0 && metric(&server, "casement_blob_store_up 0").ok()?.is_some()).then_some(())
     })?;
-    ensure!(server.log().contains("what is to be saved is kept and tried again"), "the log says nothing");
+    ensure!(server.log().contains("pending saves are kept and retried"), "the log says nothing");
     server.kill()?;
     server.restart()?;
     is_refused(&server, "GET", "/extensions/stored", None)?;

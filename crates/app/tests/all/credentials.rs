@@ -43,7 +43,7 @@ fn every_call_works_and_no_value_is_exposed(clients: &Clients) -> anyhow::Result
 
     let rotated = server.command(&["secrets", "rotate"]).output()?;
     assert!(rotated.status.success(), "{}", String::from_utf8_lossy(&rotated.stderr));
-    assert!(String::from_utf8_lossy(&rotated.stdout).contains("sealed anew: 3"), "{rotated:?}");
+    assert!(String::from_utf8_lossy(&rotated.stdout).contains("resealed: 3"), "{rotated:?}");
     let code = server.get("/credentials/kept/totp-code")?.expect(200)?.json()?;
     assert_eq!(
         code["code"].as_str().map(str::len),

@@ -145,9 +145,10 @@ fn a_grid_that_is_away_for_a_minute_loses_no_session() -> anyhow::Result<()> {
     thread::sleep(Duration::from_secs(60));
     let path = format!("/browsers/{}", session.id());
     assert_eq!(server.get(&path)?.status, 200, "silence of the Grid ends no session");
-    // The browser did not crash: it cannot be reached.
+    // The browser did not crash. A connection to a silent hub may be open still, which looks like a browser that hangs.
     let away = server.post(&format!("{path}/computer/screenshot"), &json!({}))?.expect(503)?.json()?;
-    assert_eq!((&away["code"], &away["inner_error"]["code"]), (&json!("browser_unavailable"), &json!("engine_error")));
+    let inner = away["inner_error"]["code"].as_str().unwrap_or_default();
+    ensure!(away["code"] == "browser_unavailable" && ["engine_error", "browser_hung"].contains(&inner), "{away}");
     grid.pause_hub(false)?;
 
     until("its browser answers", TEST_TIMEOUT, || {

@@ -257,7 +257,7 @@ fn log_in_at_all(server: &Server, origins: &Origins, logins: &[Login]) -> anyhow
 }
 
 /// Prints the number of right logins and their median time. Fails if a login is wrong.
-fn count(what: &str, ended: &[Ended]) -> anyhow::Result<()> {
+fn count(server: &Server, what: &str, ended: &[Ended]) -> anyhow::Result<()> {
     let right = ended.iter().filter(|one| one.steps == one.wanted).count();
     let mut took: Vec<_> = ended.iter().filter(|one| one.wanted.ends_with("SUCCESS")).map(|one| one.took).collect();
     took.sort_unstable();
@@ -266,7 +266,13 @@ fn count(what: &str, ended: &[Ended]) -> anyhow::Result<()> {
     let wrong = ended.iter().filter(|one| one.steps != one.wanted);
     let wrong: String =
         wrong.map(|one| format!("\n{}\n    is {}\nshould {}", one.name, one.steps, one.wanted)).collect();
-    ensure!(wrong.is_empty(), "{what}: ended otherwise:{wrong}");
+    if !wrong.is_empty() {
+        let log = server.log();
+        let is_notable = |line: &&str| [" WARN ", "ERROR ", "panicked"].iter().any(|mark| line.contains(mark));
+        let notable: Vec<&str> = log.lines().filter(is_notable).collect();
+        let last = notable[notable.len().saturating_sub(60)..].join("\n");
+        bail!("{what}: ended otherwise:{wrong}\nthe log has:\n{last}");
+    }
     Ok(())
 }
 
@@ -345,7 +351,7 @@ fn login_flows_end_as_expected_at_every_page_of_the_collection() -> anyhow::Resu
     let server = Server::start(Options { egress_allow, ..Options::default() })?;
 
     let ended = log_in_at_all(&server, &origins, &files)?;
-    count("flows with a person, with a display", &ended)?;
+    count(&server, "flows with a person, with a display", &ended)?;
     if only.is_err() && ended.len() < 33 {
         bail!("only {} pages", ended.len());
     }
@@ -356,6 +362,6 @@ fn login_flows_end_as_expected_at_every_page_of_the_collection() -> anyhow::Resu
     }
     let able: Vec<_> = ended.iter().filter(|one| one.can_reauth.is_some()).collect();
     let again = log_in_again(&server, &able)?;
-    count("flows by themselves, without a display", &again)?;
+    count(&server, "flows by themselves, without a display", &again)?;
     Ok(())
 }

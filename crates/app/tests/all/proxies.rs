@@ -193,7 +193,7 @@ fn a_session_keeps_its_proxy_over_a_restart_and_the_password_is_nowhere() -> any
 
     let rotated = server.command(&["secrets", "rotate"]).output()?;
     assert!(rotated.status.success(), "{}", String::from_utf8_lossy(&rotated.stderr));
-    assert!(String::from_utf8_lossy(&rotated.stdout).contains("sealed anew: 2"), "{rotated:?}");
+    assert!(String::from_utf8_lossy(&rotated.stdout).contains("resealed: 2"), "{rotated:?}");
     let id = made.json()?["id"].as_str().unwrap_or_default().to_owned();
     let checked = server.post(&format!("/proxies/{id}/check"), &json!({}))?;
     assert_eq!(checked.json()?["status"], "available", "the running server opens what is sealed under the new key");

@@ -61,6 +61,20 @@ fn selenium_drives_a_browser_on_a_display_with_classic_and_bidi() -> anyhow::Res
 }
 
 #[test]
+fn selenium_raises_the_class_of_an_error_that_its_users_catch() -> anyhow::Result<()> {
+    let server = &Shared::get().server;
+    let address = format!("http://anyone:{}@{}/wd/hub", server.key(), server.address());
+    let saw = Clients::find()?.run(server, "crates/app/tests/scripts/selenium_errors.py", &[&address])?.json()?;
+    let expected = json!({
+        "a capability": "SessionNotCreatedException",
+        "a pool": "SessionNotCreatedException",
+        "after the end": "InvalidSessionIdException",
+    });
+    assert_eq!(saw, expected);
+    Ok(())
+}
+
+#[test]
 fn capabilities_of_webdriver_choose_neither_program_nor_arguments() -> anyhow::Result<()> {
     let Shared { server, pages } = Shared::get();
     let session = server.headless()?;

@@ -90,7 +90,7 @@ async fn capabilities_that_the_running_browser_lacks_make_no_session() {
     let request = json!({ "capabilities": { "alwaysMatch": { "pageLoadStrategy": "none" } } });
     let refused = remote.command("POST", "session", &request.to_string()).await;
     assert_eq!((refused.status, error(&refused)), (400, "session not created".to_owned()), "{refused}");
-    let message = refused.json()["message"].as_str().unwrap().to_owned();
+    let message = refused.json()["value"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains("engine local") && message.contains("pageLoadStrategy"), "{message}");
     let malformed = remote.command("POST", "session", "{").await;
     assert_eq!((malformed.status, error(&malformed)), (400, "invalid argument".to_owned()));

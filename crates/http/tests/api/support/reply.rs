@@ -68,17 +68,26 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self}"))
     }
 
+    /// Returns the body of an error, which WebDriver clients get within their own.
+    fn error(&self) -> Value {
+        let body = self.json();
+        let Some(value) = body.get("value") else { return body };
+        assert_eq!(body.as_object().map(serde_json::Map::len), Some(1), "a WebDriver error is `value` alone: {self}");
+        assert!(value["error"].is_string() && value["message"] == value["data"]["message"], "{self}");
+        value["data"].clone()
+    }
+
     /// Returns the code of an error, and checks the format of the error.
     pub(in crate::api) fn code(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/json"), "{self}");
-        let body = self.json();
+        let body = self.error();
         assert!(body["message"].is_string(), "{self}");
         body["code"].as_str().expect("a code").to_owned()
     }
 
     /// Returns `code: message` of each refused field.
     pub(in crate::api) fn details(&self) -> Vec<String> {
-        let body = self.json();
+        let body = self.error();
         let details = body["details"].as_array().unwrap_or_else(|| panic!("no details: {self}"));
         details
             .iter()
