@@ -23,9 +23,6 @@ use casement_agent_protocol::script::{MAX_OUTPUT, MAX_RESULT, Tab, as_given};
 const HEAP_MIB: u32 = 512;
 /// The limit of a process's writable memory, in bytes: far above the heap, far below the session's memory.
 const DATA_BYTES: u64 = 1280 << 20;
-/// The session's own addresses, among them that of its browser. Node would know `[::1]`, with which httpx of Python refuses
-/// to start.
-const THE_SESSION_ITSELF: &str = "localhost,127.0.0.1,::1";
 /// The maximum number of processes and threads of one script. Node itself has a dozen.
 const MAX_PROCESSES: u32 = 256;
 const MAX_OPEN_FILES: u32 = 1024;
@@ -41,6 +38,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct RunnerConfig {
     /// The path of bubblewrap.
     bwrap: PathBuf,
+    debugging_port: u16,
     /// The port of the forwarder to the egress; `None` for a remote browser, whose sandbox has no egress.
     forwarder_port: Option<u16>,
     /// The folder of the script runner; `None` if it is not installed.
@@ -54,6 +52,7 @@ impl RunnerConfig {
     pub(crate) fn of(config: &AgentConfig) -> Self {
         Self {
             bwrap: config.bwrap.clone(),
+            debugging_port: config.debugging_port,
             forwarder_port: config.remote.is_none().then_some(config.forwarder_port),
             folder: config.script_runner.clone(),
             downloads: (config.remote.is_none() && !config.restricts_downloads)
@@ -137,13 +136,14 @@ impl Process {
         if let Some(port) = config.forwarder_port {
             // The requests of scripts use the egress of the session's browser, because there is no other.
             let proxy = format!("http://127.0.0.1:{port}");
+            let browser = format!("127.0.0.1:{}", config.debugging_port);
             command.args(["--setenv", "NODE_USE_ENV_PROXY", "1"]);
             // Programs that a script starts know the names in one case or the other.
             for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
                 command.args(["--setenv", name, &proxy]);
             }
             for name in ["NO_PROXY", "no_proxy"] {
-                command.args(["--setenv", name, THE_SESSION_ITSELF]);
+                command.args(["--setenv", name, &browser]);
             }
         }
         command.args(["--dev-bind", "/", "/", "--proc", "/proc", "--chdir", "/home/casement", "--", "prlimit"]);

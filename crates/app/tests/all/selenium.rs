@@ -67,7 +67,7 @@ fn selenium_raises_the_class_of_an_error_that_its_users_catch() -> anyhow::Resul
     let saw = Clients::find()?.run(server, "crates/app/tests/scripts/selenium_errors.py", &[&address])?.json()?;
     let expected = json!({
         "a capability": "SessionNotCreatedException",
-        "a pool": "SessionNotCreatedException",
+        "a pool": "InvalidArgumentException",
         "after the end": "InvalidSessionIdException",
     });
     assert_eq!(saw, expected);
