@@ -83,12 +83,12 @@ impl SessionConnector for Described {
 
 /// What other requests without a key have in common.
 const OTHERS: [Cost; 8] = [
-    cost(NO_KEY, 401, 660, 1.5),
+    cost(NO_KEY, 401, 669, 1.5),
     cost("a key that is not valid", 401, 377, 2.0),
     cost(NO_ORIGIN, 403, 309, 1.5),
     cost("a sign-in with a key that is not valid", 401, 377, 2.0),
     cost("an unknown path", 404, 295, 1.5),
-    cost("another method", 405, 437, 1.5),
+    cost("another method", 405, 446, 1.5),
     cost("OPTIONS", 204, 225, 1.5),
     cost("OPTIONS of a trusted site", 204, 497, 1.5),
 ];

@@ -62,7 +62,7 @@ fn with_policy(statements: &[(&str, &str)]) -> Ports {
 }
 
 fn is_refused(reply: &Reply) -> bool {
-    reply.status == 403 && reply.json()["code"] == "insufficient_scope"
+    reply.status == 403 && reply.code() == "insufficient_scope"
 }
 
 fn key() -> String {
