@@ -39,7 +39,7 @@ fn selenium_drives(headless: bool) -> anyhow::Result<()> {
     if !headless {
         let (part, hidden, whole) = ("50,60,700,500,visible", "50,60,700,500,hidden", "0,0,1920,1080,visible");
         let classic = [json!([50, 60, 700, 500]), json!(part), json!(whole), json!(hidden), json!(whole)];
-        let bidi = [part, hidden, part, whole, part, whole, "10,20,1900,1000,visible"].map(Value::from);
+        let bidi = [part, hidden, part, whole, part, whole, part, "10,20,1900,1000,visible"].map(Value::from);
         saw["windows"] = classic.into_iter().chain(bidi).collect();
     }
     assert_eq!(run.json()?, saw);
