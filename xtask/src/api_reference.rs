@@ -181,6 +181,7 @@ fn response_table(page: &mut String, operation: &Value) {
             None => String::new(),
             Some(("application/json", schema)) => match record_name(schema) {
                 Some("ErrorBody") => "[error](../errors.md)".to_owned(),
+                Some("WebDriverError") => "[error of WebDriver](../errors.md#errors-for-webdriver-clients)".to_owned(),
                 Some(name) if schema["type"] == "array" => format!("list of [{name}](#{})", name.to_lowercase()),
                 Some(name) => format!("[{name}](#{})", name.to_lowercase()),
                 None => type_name(schema),

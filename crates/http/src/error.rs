@@ -130,15 +130,21 @@ pub(crate) struct ErrorBody {
 
 /// The body of an error for a WebDriver client. It has no other member: with one, Selenium for Python does not look into
 /// `value`, and raises an error without its class.
-#[derive(Serialize)]
-struct WebDriverBody {
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = WebDriverError)]
+pub(crate) struct WebDriverBody {
     value: W3cError,
 }
 
-#[derive(Serialize)]
-struct W3cError {
+/// An error of the WebDriver protocol.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = WebDriverErrorValue)]
+pub(crate) struct W3cError {
+    /// The error code of the protocol: `invalid session id`, `session not created`, …
     error: &'static str,
+    /// The message of `data`.
     message: String,
+    /// Always empty.
     stacktrace: &'static str,
     /// The error as other clients get it.
     data: ErrorBody,

@@ -110,8 +110,8 @@ fn every_operation_refuses_a_request_without_a_valid_key() -> anyhow::Result<()>
             assert!(answer.header("www-authenticate").is_some_and(|value| value.starts_with("Bearer realm=")));
             // WebDriver clients read the error from a member of its own.
             let text = answer.text();
-            bodies.insert(match text.split_once(",\"value\":") {
-                Some((before, _)) if path.starts_with("/wd/") => format!("{before}}}"),
+            bodies.insert(match text.split_once("\"data\":") {
+                Some((_, data)) if path.starts_with("/wd/") => data.strip_suffix("}}").unwrap_or(data).to_owned(),
                 _ => text,
             });
         }

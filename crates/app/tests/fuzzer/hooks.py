@@ -99,6 +99,8 @@ OF_MEANINGS = ("has bits beyond its length", "is longer than the system takes")
 
 def reasons(body):
     """Yields the code and the message of each refused field."""
+    # WebDriver clients get it within their own error.
+    body = body["value"]["data"] if "code" not in body else body
     details = body.get("details") or [body]
     for detail in details:
         yield detail["code"], detail["message"]

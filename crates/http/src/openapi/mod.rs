@@ -17,7 +17,7 @@ use utoipa::{
 };
 
 use crate::{
-    error::ErrorBody,
+    error::{ErrorBody, WebDriverBody},
     operation::{Operation, Requirement},
     permissions, resources,
 };
@@ -39,6 +39,8 @@ fn document() -> openapi::OpenApi {
     components.add_security_scheme("api_key", SecurityScheme::Http(key));
     let mut schemas = vec![(ErrorBody::name().into_owned(), ErrorBody::schema())];
     ErrorBody::schemas(&mut schemas);
+    schemas.push((WebDriverBody::name().into_owned(), WebDriverBody::schema()));
+    WebDriverBody::schemas(&mut schemas);
     let operations = resources::operations();
     operations.all.iter().flat_map(|operation| &operation.description.schemas).for_each(|add| add(&mut schemas));
     components.schemas.extend(schemas);

@@ -12,7 +12,10 @@ use utoipa::{
 };
 
 use super::{BYTES, OTHER_PROJECT, Operation, Refusal, Requirement};
-use crate::{error::ErrorBody, query::PageParams};
+use crate::{
+    error::{ErrorBody, WebDriverBody},
+    query::PageParams,
+};
 
 const UNAUTHORIZED: Refusal = ("401", "The credential is missing or not valid");
 const INVALID: Refusal = ("400", "A field breaks a rule");
@@ -283,7 +286,9 @@ impl Operation {
     }
 
     fn refusal(&mut self, status: &'static str, reason: &str) -> &mut Self {
-        self.response(status, reason, Some((JSON, Some(reference::<ErrorBody>()))))
+        let is_webdriver = self.path.starts_with("/wd/");
+        let body = if is_webdriver { reference::<WebDriverBody>() } else { reference::<ErrorBody>() };
+        self.response(status, reason, Some((JSON, Some(body))))
     }
 
     /// Adds the implied refusals whose statuses are not declared.

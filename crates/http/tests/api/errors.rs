@@ -9,7 +9,8 @@ use pretty_assertions::assert_eq;
 fn page() -> String {
     let mut page = String::from(
         "# Errors\n\n\
-         Every answer with a status of 400 and above has this body, from every route:\n\n\
+         Every answer with a status of 400 and above has this body, from every route but those for \
+         [WebDriver clients](#errors-for-webdriver-clients):\n\n\
          ```json\n\
          {\"code\": \"invalid_input\", \"message\": \"2 fields are not valid\",\n \
           \"details\": [{\"code\": \"required\", \"message\": \"size: is required\"},\n             \
@@ -20,6 +21,14 @@ fn page() -> String {
          `Retry-After` comes with 503, which promises that nothing was done, and with `rate_limited`. `x-should-retry: false` \
          says that the same call would fail again, or might be done twice.\n\n\
          JSON is `bad_request` also when it has a key twice, more than 64 levels or more than 50,000 values.\n\n\
+         ## Errors for WebDriver clients\n\n\
+         Below `/wd/hub` and `/vm/{session_id}/wd` the body is that of the WebDriver protocol, `value` alone, because some \
+         clients read the class of an error only then. `data` is the error as above:\n\n\
+         ```json\n\
+         {\"value\": {\"error\": \"session not created\", \"message\": \"2 fields are not valid\", \"stacktrace\": \"\",\n           \
+         \"data\": {\"code\": \"invalid_input\", \"message\": \"2 fields are not valid\", \"details\": []}}}\n\
+         ```\n\n\
+         ## Codes\n\n\
          This table is printed by a test: `UPDATE_DOCS=1 cargo test -p casement-http errors`.\n\n\
          | code | status | when |\n| --- | --- | --- |\n",
     );
