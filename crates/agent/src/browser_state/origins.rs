@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::pages::{Document, Pages};
 use crate::cdp::{Cdp, CdpError, text};
@@ -13,6 +14,8 @@ use casement_agent_protocol::browser_state::Cookie;
 /// The timeouts of a call, and of the browser's list, in which it counts what each site stores.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const LIST_TIMEOUT: Duration = Duration::from_secs(20);
+/// The timeout of a page that others have opened, and that may be blocked.
+const PRESENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum number of listed origins, open pages, and hosts of cookies.
 const MAX_LISTED: usize = 5_000;
 const MAX_PAGES: usize = 50;
@@ -114,7 +117,7 @@ pub(super) async fn present(pages: &Pages) -> Result<Vec<(String, Document<'_>)>
     let open = open_pages(&pages.cdp).await?;
     let documents = open.iter().map(async |info| {
         let origin = of_url(text(&info["url"]))?;
-        let document = pages.present(text(&info["targetId"])).await;
+        let document = timeout(PRESENT_TIMEOUT, pages.present(text(&info["targetId"]))).await.ok()?;
         document.ok().map(|document| (origin, document))
     });
     Ok(join_all(documents).await.into_iter().flatten().collect())

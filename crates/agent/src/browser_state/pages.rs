@@ -17,8 +17,6 @@ use crate::own_page;
 /// The timeout of a call, and of a script.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(20);
-/// The timeout of a page that others have opened, and that may be blocked.
-const PRESENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The world of the scripts, which extensions and other clients cannot change.
 const WORLD: &str = "casement-storage";
 /// The document, in base64: `<!doctype html><link rel=icon href=data:,>`. It names an icon, so that none is requested.
@@ -124,8 +122,8 @@ impl Pages {
     /// # Errors
     /// If the page does not answer.
     pub(super) async fn present(&self, target: &str) -> Result<Document<'_>, CdpError> {
-        let session = self.cdp.attach(target, PRESENT_TIMEOUT).await?;
-        let tree = self.cdp.call(Some(&session), "Page.getFrameTree", json!({}), PRESENT_TIMEOUT).await?;
+        let session = self.cdp.attach(target, CALL_TIMEOUT).await?;
+        let tree = self.cdp.call(Some(&session), "Page.getFrameTree", json!({}), CALL_TIMEOUT).await?;
         self.document(session.into(), &tree["frameTree"]["frame"]["id"]).await
     }
 

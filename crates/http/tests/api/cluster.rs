@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 use pretty_assertions::assert_eq;
 use rcgen::{CertificateParams, KeyPair};
 use time::OffsetDateTime;
-use tokio_tungstenite::tungstenite::Message;
+use tokio::net::TcpStream;
+use tokio_tungstenite::{WebSocketStream, tungstenite::Message};
 
 use super::{
     sockets::{Echo, check_ends_after_both_close_frames},
@@ -122,6 +123,14 @@ impl Two {
         let ((entrance, cluster), (owner, _)) = (start(entrance_id(), entrance), start(node_id(), owner));
         Self { entrance, owner, nodes, cluster, trails }
     }
+
+    /// Connects to the first session, which the owner serves, at the entrance.
+    async fn socket_of_first_session(&self) -> WebSocketStream<TcpStream> {
+        self.owner.sessions.activity().watch(&session(1));
+        let token = self.entrance.token(session_id(1), Permission::Drive);
+        let url = format!("ws://casement.test/vm/{}/cdp?jwt={token}", session_id(1));
+        tokio_tungstenite::client_async(url, self.entrance.connect().await).await.unwrap().0
+    }
 }
 
 fn stored(id: NodeId, cluster: ClusterEndpoint) -> StoredNode {
@@ -195,10 +204,7 @@ async fn only_the_entrance_records_a_call_and_stores_its_intent() {
 async fn a_websocket_reaches_the_session_and_gets_its_close_reason() {
     let owner = Ports { session_connector: Some(Echo::start().await), ..Ports::of_first_session() };
     let two = Two::start(Ports::default(), owner);
-    two.owner.sessions.activity().watch(&session(1));
-    let token = two.entrance.token(session_id(1), Permission::Drive);
-    let url = format!("ws://casement.test/vm/{}/cdp?jwt={token}", session_id(1));
-    let (mut socket, _) = tokio_tungstenite::client_async(url, two.entrance.connect().await).await.unwrap();
+    let mut socket = two.socket_of_first_session().await;
     let long = "x".repeat(3 << 20);
     for text in ["hello", long.as_str(), "again"] {
         socket.send(Message::text(text)).await.unwrap();
@@ -215,10 +221,7 @@ async fn a_websocket_reaches_the_session_and_gets_its_close_reason() {
 async fn a_relayed_websocket_ends_when_the_run_of_its_node_is_over() {
     let owner = Ports { session_connector: Some(Echo::start().await), ..Ports::of_first_session() };
     let two = Two::start(Ports::default(), owner);
-    two.owner.sessions.activity().watch(&session(1));
-    let token = two.entrance.token(session_id(1), Permission::Drive);
-    let url = format!("ws://casement.test/vm/{}/cdp?jwt={token}", session_id(1));
-    let (mut socket, _) = tokio_tungstenite::client_async(url, two.entrance.connect().await).await.unwrap();
+    let mut socket = two.socket_of_first_session().await;
     socket.send(Message::text("hello")).await.unwrap();
     assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("hello"));
     // The node is declared lost while its connections stay open, as those of a stopped machine do.
